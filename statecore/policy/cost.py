@@ -20,6 +20,9 @@ from statecore.policy.figures import EpochCost
 
 FEWEST = 5
 """Fewest epochs with rows for a fit."""
+# Of long epochs so many suffice, of so long in all: a job that falls behind makes ever longer ones, and a rescale that
+# waits for the fifth comes hours late.
+_FEWEST_LONG, _LONG_MS = 3, 120_000
 _Floats = npt.NDArray[np.float64]
 # Number of newest and of older epochs to fit; the cap bounds the pairwise slopes, computed every few seconds.
 _NEWEST, _OLDER = 60, 40
@@ -83,7 +86,7 @@ def fit_cost(epochs: Sequence[EpochCost]) -> CostFit | None:
     has changed since then; if it changed lately, only the epochs since then count.
     """
     known = [each for each in epochs if each.rows > 0]
-    if len(known) < FEWEST:
+    if not _suffice(known):
         return None
     newest, older = known[-_NEWEST:], known[:-_NEWEST]
     fit = _fit(newest)
@@ -100,6 +103,11 @@ def fit_cost(epochs: Sequence[EpochCost]) -> CostFit | None:
     return _with_phases(fitted, fit)
 
 
+def _suffice(epochs: Sequence[EpochCost]) -> bool:
+    long_enough = sum(each.duration_ms for each in epochs) >= _LONG_MS
+    return len(epochs) >= (_FEWEST_LONG if long_enough else FEWEST)
+
+
 def _fit(epochs: Sequence[EpochCost]) -> CostFit:
     rows = np.array([float(each.rows) for each in epochs])
     costs = np.array([max(1.0, each.duration_ms) for each in epochs])
@@ -108,7 +116,8 @@ def _fit(epochs: Sequence[EpochCost]) -> CostFit:
     line = _theil_sen(rows, costs)
     if line is not None:
         kept = _inliers(rows, costs, *line)
-        fitted = _least_squares(rows[kept], costs[kept])
+        # A few long epochs suffice, but not what outliers leave of them.
+        fitted = _least_squares(rows[kept], costs[kept]) if kept.sum() >= min(FEWEST, len(rows)) else None
         if fitted is not None and fitted[2] < _TRUSTED:
             fixed_ms, row_ms, row_error = fitted
             error = _error(rows[kept], costs[kept], fixed_ms, row_ms)
@@ -149,8 +158,8 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
     """Return the fit with the share of each phase in the cost of a row, by the epochs whose phases are known."""
     known = [each for each in epochs if None not in (each.read_ms, each.work_ms, each.publish_ms)]
     kept = [each for each in known if 1 / _CHANGED < _ratio(each, fit) < _CHANGED]
-    if len(kept) < FEWEST:
-        return fit if fit.separated or len(known) < FEWEST else _with_newest_phases(known[-FEWEST:], fit)
+    if not _suffice(kept):
+        return fit if fit.separated or not _suffice(known) else _with_newest_phases(known[-FEWEST:], fit)
     rows = np.array([float(each.rows) for each in kept])
     phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in kept], dtype=float)
     work_error = fit.row_error or fit.error
@@ -222,7 +231,7 @@ def _inliers(rows: _Floats, costs: _Floats, fixed_ms: float, row_ms: float) -> n
 
 def _least_squares(rows: _Floats, costs: _Floats) -> tuple[float, float, float] | None:
     """Return ``a``, ``b`` and the relative standard error of ``b``; None when the slope is not positive."""
-    if len(rows) < FEWEST or not _spread(rows):
+    if not _spread(rows):
         return None
     weights = costs**-2.0
     whole = weights.sum()

@@ -18,6 +18,8 @@ _HELD_BACK = 0.5
 _OF_THE_BUSIEST = 0.5
 # Twice the subtasks leave the busiest one at least this share of what it has: its key cannot be divided.
 _STAYS = 0.8
+# A subtask with so many times an even share explains why more subtasks did not help.
+_UNEVEN = 1.5
 _NO_HELP = "a larger cluster would not help"
 
 
@@ -112,6 +114,8 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
     if smaller < figures.parallelism:
         found = _of(needs, Ailment.TOO_LARGE, words, parallelism=smaller)
         return replace(found, kept=needs.to_keep(), has_fallen=needs.has_fallen(smaller), just_now=needs.just_now())
+    if needs.is_late_by_fixed_cost():
+        return _late_epochs(needs, words)
     return _of(needs, Ailment.HEALTHY, words)
 
 
@@ -164,7 +168,7 @@ def _bottleneck(needs: Needs) -> Diagnosis:
     fit, rows, whole_ms = measured.fit, measured.epoch_rows, measured.fit.cost_ms(measured.epoch_rows)
     share = measured.share(now)
     work_ms, stays = fit.row_ms * fit.work * rows, measured.share(2 * now) / share
-    slowest = figures.slowest_sink
+    slowest, lost_ms = figures.slowest_sink, work_ms * (1 - measured.scaling)
     hot = bool(figures.heavy_keys) and measured.heaviest >= _OF_THE_BUSIEST * share
     stuck_ms = {
         Ailment.FIXED_COST: fit.fixed_ms,
@@ -172,8 +176,8 @@ def _bottleneck(needs: Needs) -> Diagnosis:
         # Of reading and of a key's work, what any number of subtasks leaves.
         Ailment.SOURCE_BOUND: fit.row_ms * fit.read * rows * min(1.0, now / (measured.partitions or math.inf)),
         Ailment.HOT_KEY: work_ms * min(1.0, measured.heaviest / share) if hot else 0.0,
-        Ailment.SKEW: work_ms if stays > _STAYS and not hot else 0.0,
-        Ailment.INEFFECTIVE: work_ms * (1 - measured.scaling),
+        Ailment.SKEW: 0.0 if hot else work_ms if stays > _STAYS else lost_ms if share * now >= _UNEVEN else 0.0,
+        Ailment.INEFFECTIVE: lost_ms,
     }
     name = max(stuck_ms, key=lambda each: stuck_ms[each])
     if name is Ailment.FIXED_COST and measured.limited:
@@ -209,6 +213,19 @@ def _bottleneck(needs: Needs) -> Diagnosis:
         ),
     }[name]
     return _of(needs, name, f"{needs.words(now)}; {found}", f"{todo}; {_NO_HELP}", part=round(part, 3))
+
+
+def _late_epochs(needs: Needs, words: str) -> Diagnosis:
+    """Return that no epoch is short enough for the limit of lag."""
+    fixed_s, limit_s = needs.measured.fit.fixed_ms / 1000, needs.settings.max_lag_s or 0.0
+    return _of(
+        needs,
+        Ailment.FIXED_COST,
+        f"{words}; {fixed_s:,.0f} s of each epoch are the same for any number of rows, so rows may wait "
+        f"{2 * fixed_s:,.0f} s, longer than the limit of {limit_s:,.0f} s",
+        f"look at the phases of epochs on the job's page, or allow more lag; {_NO_HELP}",
+        limit_s=limit_s,
+    )
 
 
 def _failing(figures: Figures) -> Diagnosis:

@@ -55,6 +55,17 @@ def test_fixed_cost_and_cost_of_a_row_are_found_through_noise_ticks_and_cold_epo
             assert found_ms > cost_ms
 
 
+def test_three_epochs_suffice_if_they_took_two_minutes_together() -> None:
+    # A job that falls behind: each epoch takes several times as long as the one before.
+    sizes = (60_000, 400_000, 900_000)
+    long = [EpochCost(at, 1, rows, 1_000 + rows // 5, 0, rows // 5, 0) for at, rows in enumerate(sizes)]
+    fit = fit_cost(long)
+    assert fit is not None and fit.separated and fit.phased
+    assert (fit.fixed_ms, fit.row_ms, fit.work) == pytest.approx((1_000, 0.2, 1.0))
+    assert fit_cost(long[:2]) is None
+    assert fit_cost([replace(each, rows=each.rows // 3, duration_ms=each.duration_ms // 3) for each in long]) is None
+
+
 def test_one_cold_epoch_among_the_fewest_does_not_show_the_phases() -> None:
     # (rows, duration, read, work, publish) of a job on Spark, which had just begun.
     measured = [

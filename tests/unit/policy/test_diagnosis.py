@@ -151,6 +151,23 @@ CASES = {
         "look at the phases of epochs on the job's page, and trigger epochs less often, with "
         f"statecore.trigger.interval; {NO_HELP}",
     ),
+    "epochs too long for the limit of lag": Case(
+        Ailment.FIXED_COST,
+        phased(fixed_ms=40_000, row_ms=0.06, waiting=300_000, lag_ms=70_000),
+        {"arriving": 10_000, "waiting": 300_000, "needed": 11_765, "rows_per_second": 15_000, "row_ms": 0.06}
+        | {"fixed_ms": 40_000, "limit_s": 60},
+        ("lag 70 s", "40 s of each epoch are the same for any number of rows, so rows may wait 80 s, longer than the "),
+        f"look at the phases of epochs on the job's page, or allow more lag; {NO_HELP}",
+        structs.replace(NO_WAIT, max_lag_s=60.0),
+    ),
+    "a heavy subtask that more subtasks did not relieve": Case(
+        Ailment.SKEW,
+        job(8, *costs(4), *costs(8), busiest_share=0.3),
+        {"arriving": 20_000, "waiting": 100_000, "needed": 23_529, "rows_per_second": 8_000, "row_ms": 0.125}
+        | {"busiest_share": 0.3, "part": 1.0},
+        ("the busiest subtask has 30% of the rows, not 12%",),
+        "look at the rows of subtasks and key groups on the job's page, and choose a key that spreads them; " + NO_HELP,
+    ),
     "subtasks that wait": Case(
         Ailment.INEFFECTIVE,
         job(8, *costs(4), *costs(8)),
@@ -177,6 +194,22 @@ def test_a_diagnosis_has_its_figures_and_says_what_to_do(case: Case) -> None:
     # Times are whole milliseconds, so a fixed cost may seem to be one or two.
     assert found.evidence.get("fixed_ms", 0) == pytest.approx(expected.get("fixed_ms", 0), abs=2)
     assert {**found.evidence, "fixed_ms": 0} == pytest.approx({**expected, "fixed_ms": 0}, rel=0.01)
+
+
+def test_rows_that_are_late_for_long_ask_for_more_though_one_epoch_reads_all_that_waits() -> None:
+    # After a slow sink: epochs of 12 million rows take 12 minutes, where a row may wait for one.
+    large = epochs([*SIZES, 12_000_000, 12_000_000, 12_000_000], fixed_ms=1, row_ms=0.0625, parallelism=2)
+    limit = structs.replace(NO_WAIT, max_lag_s=60.0)
+
+    def found(waiting: int) -> Ailment:
+        late = figures(2, arriving=5_000.0, waiting=waiting, lag_ms=1_000_000)
+        diagnosis = diagnose(replace(late, epochs=tuple(large)), limit)
+        assert diagnosis is not None
+        return diagnosis.name
+
+    assert found(5_000_000) is Ailment.TOO_SMALL
+    # What one epoch reads in time is no backlog: the lag is that of a silent source.
+    assert found(900_000) is Ailment.TOO_LARGE
 
 
 def test_every_diagnosis_has_a_case() -> None:

@@ -58,7 +58,6 @@ class Statecore:
             settled_ms=round(job.settled_s * 1000),
             epochs=tuple(self._costs[-_EPOCHS:]),
             arriving=found.rate,
-            arriving_most=found.most,
             rising=found.rising,
             arriving_noise=found.noise,
             arrived=history(arrived, now_ms),
@@ -93,10 +92,10 @@ def settings_for(world: World) -> PolicySettings:
 
 
 def _cost(epoch: SimulatedEpoch, world: World) -> EpochCost:
-    # Reading is the part that partitions limit.
-    alone = world.source_partitions is not None and epoch.parallelism >= world.source_partitions
-    hot = world.hot_key_share * epoch.parallelism > 1
-    work_ms, read_ms = (0.0, epoch.work_ms) if alone and not hot else (epoch.work_ms, 0.0)
+    # Reading is the part that partitions limit, unless a key limits it more.
+    partitions = world.source_partitions
+    reads = partitions is not None and world.hot_key_share * min(epoch.parallelism, partitions) <= 1
+    work_ms, read_ms = (0.0, epoch.work_ms) if reads else (epoch.work_ms, 0.0)
     return EpochCost(
         round(epoch.ended_s * 1000),
         epoch.parallelism,
