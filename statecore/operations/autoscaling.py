@@ -121,7 +121,6 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         settled_ms=_settled_ms(catalog, job, epochs),
         epochs=tuple(costs),
         arriving=lately.rate,
-        arriving_most=lately.most,
         rising=lately.rising,
         arriving_noise=lately.noise,
         arrived=history(arrived, now_ms),

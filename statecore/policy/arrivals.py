@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from operator import itemgetter
-from statistics import median_low
+from statistics import fmean, median_low
 
 import numpy as np
 import numpy.typing as npt
@@ -54,22 +54,20 @@ class Arriving:
     Attributes:
         rate: Rows a second; None before there are enough measurements.
         rising: By how many rows a second the rate rises every second; 0 when it does not rise steadily.
-        most: The largest rate over two minutes in the last four.
         noise: Standard deviation of the rate over two minutes, as a share of it, beside a trend.
 
     """
 
     rate: float | None = None
     rising: float = 0.0
-    most: float = 0.0
     noise: float = 0.0
 
 
 def arriving(arrived: Arrived, epochs: Sequence[EpochCost], waiting: int | None, now_ms: int) -> Arriving:
     """Return how rows arrive.
 
-    The rate is the median over spans of the last ten minutes. It ignores a pile that arrives at once after an outage,
-    which counts as backlog. So a source that delivers a pile now and then may have a rate of 0. A rate that has
+    The rate is the median over two minutes each in the last ten. It ignores a pile that arrives at once after an
+    outage, which counts as backlog. So a source that delivers a pile now and then may have a rate of 0. A rate that has
     exceeded all before for a minute is the new one, and so is one below all before for two. Where the rate rises or
     falls steadily, it is that of the trend. Where it rises too unsteadily for that, the median would be late by half of
     the ten minutes; so the rate is at least that of the trend of all 25 minutes, and what arrived in every two minutes
@@ -95,17 +93,16 @@ def _arriving(arrived: Arrived, now_ms: int) -> Arriving:
     spans = min(len(rates), _LONG_SPANS)
     # Mean rates over two minutes, one from each span on.
     means = np.convolve(rates, np.full(spans, 1 / spans), mode="valid")
-    most = float(means[-_LONG_SPANS - 1 :].max())
     level = _newest_level(rates)
     slope = _slope(level)
     if not slope:
         hidden = _hidden_rise(arrived, now_ms)
         lasting = means[_LONG_SPANS - 1 - _LASTING_SPANS :].min() if len(rates) >= _LASTING_SPANS else 0.0
-        return Arriving(max(median_low(level), float(lasting), hidden.rate or 0.0), hidden.rising, most)
+        return Arriving(max(_usual(level), float(lasting), hidden.rate or 0.0), hidden.rising)
     # The median of the newest spans is the rate in their middle.
     newest = level[-_LONG_SPANS:]
     rate = max(0.0, median_low(newest) + slope * (len(newest) - 1) / 2)
-    return Arriving(rate, max(0.0, slope) * 1000 / STEP_MS, most)
+    return Arriving(rate, max(0.0, slope) * 1000 / STEP_MS)
 
 
 def _hidden_rise(arrived: Arrived, now_ms: int) -> Arriving:
@@ -115,6 +112,16 @@ def _hidden_rise(arrived: Arrived, now_ms: int) -> Arriving:
     if slope <= 0:
         return Arriving()
     return Arriving(median_low(level) + slope * (len(level) - 1) / 2, slope * 1000 / STEP_MS)
+
+
+def _usual(level: Sequence[float]) -> float:
+    """Return the median of means over two minutes, but no more than the mean of all.
+
+    Of shorter spans, the median says little where rows come in clumps. Piles raise the mean, and chance the median.
+    """
+    spans = min(_LONG_SPANS, max(1, len(level) // 2))
+    means = np.convolve(level, np.full(spans, 1 / spans), mode="valid")
+    return min(float(np.median(means)), fmean(level))
 
 
 def _newest_level(rates: Rates) -> list[float]:
@@ -159,7 +166,7 @@ def _noise(arrived: Arrived, now_ms: int) -> float:
 
 def _rates(arrived: Arrived, now_ms: int, window_ms: int = WINDOW_MS) -> Rates:
     """Return the rates of spans of equal length, over the last ten minutes."""
-    points = arrived[bisect_left(arrived, now_ms - window_ms, key=itemgetter(0)) :]
+    points = since(arrived, now_ms - window_ms)
     if not points or points[-1][0] - points[0][0] < STEP_MS:
         return np.empty(0)
     begin_ms, end_ms = points[0][0], points[-1][0]
@@ -173,10 +180,22 @@ def _rates(arrived: Arrived, now_ms: int, window_ms: int = WINDOW_MS) -> Rates:
 def history(arrived: Arrived, now_ms: int) -> tuple[tuple[int, float], ...]:
     """Return what arrived since ``HISTORY_MS``, thinned to one measurement in ``STEP_MS``."""
     kept: list[tuple[int, float]] = []
-    for at_ms, rows in arrived[bisect_left(arrived, now_ms - HISTORY_MS, key=itemgetter(0)) :]:
+    for at_ms, rows in since(arrived, now_ms - HISTORY_MS):
         if not kept or at_ms - kept[-1][0] >= STEP_MS:
             kept.append((at_ms, rows))
     return tuple(kept)
+
+
+def since(arrived: Arrived, from_ms: int) -> Arrived:
+    """Return the measurements since a time."""
+    return arrived[bisect_left(arrived, from_ms, key=itemgetter(0)) :]
+
+
+def mean_rate(arrived: Arrived) -> float | None:
+    """Return the mean rate in rows a second; None over less than two minutes."""
+    if not arrived or arrived[-1][0] - arrived[0][0] < _LONG_SPANS * STEP_MS:
+        return None
+    return 1000 * (arrived[-1][1] - arrived[0][1]) / (arrived[-1][0] - arrived[0][0])
 
 
 def late_spells(arrived: Arrived, rate: float, limit_s: float) -> list[float]:

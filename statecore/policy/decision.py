@@ -35,8 +35,10 @@ _TAKES_BACK = 6
 # A scale-in to more than this share of the size saves too little; and one that saves less than this share of what can
 # be saved now waits for the rest.
 _SMALLER, _MOST = 0.8, 0.75
-# The same where the load has fallen: what it needed before is forgotten within half an hour.
+# The same where the load has fallen: what it needed before is soon forgotten.
 _ALL = 0.9
+# It waits for the rest so many times scale_in_after_s: where piles come and go, that rest never comes.
+_WAITS = 1.5
 # A load that is lower for less than this share of scale_in_after_s ails nobody.
 _BRIEF = 0.2
 # (times its throughput that a job needs, share of scale_out_after_s that it waits then). Beyond twice, a spike of a
@@ -177,7 +179,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     held_s = (figures.at_ms - since_ms) / 1000
     if held_s < hold_s:
         return _stay(figures, memory, f"{found.text}; this has lasted {held_s:.0f} s of {hold_s:.0f} s", found)
-    hindrance = _no_scale_in(figures, found, target, hold_s) if found.name is Ailment.TOO_LARGE else None
+    hindrance = _no_scale_in(figures, memory, found, target, hold_s) if found.name is Ailment.TOO_LARGE else None
     if hindrance is not None:
         return _stay(figures, memory, f"{found.text}; {hindrance}", found)
     why = f"{found.text}; this has lasted {held_s:.0f} s"
@@ -205,14 +207,16 @@ def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory
     return _go(figures, settings, replace(nothing, slack_since_ms=since_ms), smallest, why, None)
 
 
-def _no_scale_in(figures: Figures, found: Diagnosis, target: int, hold_s: float) -> str | None:
+def _no_scale_in(figures: Figures, memory: PolicyMemory, found: Diagnosis, target: int, hold_s: float) -> str | None:
     """Return why a job that has been too large for long stays as it is; None when it need not."""
     if target >= figures.parallelism:
         return "but not for what arrived lately"
     if target > _SMALLER * figures.parallelism:
         return f"{target} would not be worth a rescale"
     soon, most = (found.parallelism, _ALL) if found.has_fallen else (_needed(found), _MOST)
-    if figures.parallelism - target < most * (figures.parallelism - soon):
+    waits_ms = 1000 * _WAITS * hold_s
+    falls = memory.slack_since_ms is None or figures.at_ms - memory.slack_since_ms < waits_ms
+    if falls and figures.parallelism - target < most * (figures.parallelism - soon):
         return f"soon still less will have been enough for {hold_s:.0f} s"
     if target < found.just_now:
         return f"but just now more arrives than {target} can do"

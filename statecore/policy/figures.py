@@ -57,7 +57,6 @@ class Figures:
         settled_ms: Time since which the job has run at this parallelism; None before its first epoch.
         epochs: The newest epochs with rows, in commit order, at any parallelism.
         arriving: Rows that arrive per second.
-        arriving_most: The largest rate over two minutes in the last four.
         rising: By how many rows a second the arrivals rise every second; 0 when they do not rise steadily.
         arriving_noise: Standard deviation of the rate over two minutes, as a share of it.
         arrived: (time in ms, rows that had arrived), in order, since ``HISTORY_MS``; as ``arrivals.history`` thins it.
@@ -94,7 +93,6 @@ class Figures:
     settled_ms: int | None = None
     epochs: tuple[EpochCost, ...] = ()
     arriving: float | None = None
-    arriving_most: float = 0.0
     rising: float = 0.0
     arriving_noise: float = 0.0
     arrived: tuple[tuple[int, float], ...] = ()

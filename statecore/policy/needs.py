@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from statecore.policy.alignment import aligned
-from statecore.policy.arrivals import late_spells
+from statecore.policy.arrivals import HISTORY_MS, WINDOW_MS, late_spells, mean_rate, since
 from statecore.policy.capacity import Throughput
 from statecore.policy.figures import Figures
 from statecore.policy.rules import scheduled
@@ -20,8 +20,8 @@ _EFFICIENT = 0.4
 _NEARLY_LINEAR = 0.8
 # The cost of a row may be higher than measured by so many standard errors.
 _DOUBT = 2.0
-# Before scaling in, the backlog must drain this many times faster than the catch-up time asks.
-_NEARLY_GONE = 10
+# Before scaling in, so many seconds of work may wait.
+_SOON_DRAINED_S = 30.0
 # Time from a need to the end of a rescale: so far ahead arrivals are looked at, and to how many times what arrives now.
 _LEAD_S, _MOST_RISE = 120.0, 2.0
 # A rescale waits for the end of an epoch that takes so long.
@@ -42,7 +42,7 @@ _DRAINS_FASTER = 1.5
 # By this factor a pile may take longer than the catch-up time before a rescale is worth it.
 _NOT_MUCH_LONGER = 1.5
 # Noise hides a rise: headroom in standard deviations of two minutes, and the noise beyond which there is no more.
-_NOISE, _MOST_NOISE = 3.0, 0.1
+_NOISE, _MOST_NOISE = 1.0, 0.1
 # What arrived in so short a time is no new rate yet, but may become one.
 _JUST_NOW_MS = 30_000
 # The beginning of the history of arrivals; long enough that a pile there does not count for long.
@@ -111,13 +111,22 @@ class Needs:
 
         With them, the present size suffices; or, where no size does with the present limit, the largest.
         """
-        measured, needed = self.measured, self.needed() / 1000
-        if not measured.limited:
+        if not self.measured.limited:
             return None
+        steady, rate = self._steady(0.0), self.measured.rows_per_second
+        found = self._limit_for(self.needed())
+        if found is None and all(rate(size) < steady for size in self.sizes):
+            # No limit drains the backlog in time; still, none but a higher one lets a size keep up.
+            return self._limit_for(steady)
+        return found
+
+    def _limit_for(self, needed: float) -> int | None:
+        """Return the rows an epoch needs for so many rows a second, rounded up; None when no number suffices."""
+        measured = self.measured
         for size in [self.now] if self.suffices() else [self.now, self.sizes[-1]]:
-            rows_share = needed * measured.row_ms(size)
+            rows_share = needed / 1000 * measured.row_ms(size)
             if rows_share <= _ALL_ROWS:
-                rows = max(needed * measured.fit.fixed_ms / (1 - rows_share), 2 * measured.epoch_rows)
+                rows = max(needed / 1000 * measured.fit.fixed_ms / (1 - rows_share), 2 * measured.epoch_rows)
                 # Two significant digits, upwards.
                 unit: int = 10 ** max(0, len(str(math.ceil(rows))) - 2)
                 return math.ceil(rows / unit) * unit
@@ -150,24 +159,31 @@ class Needs:
         return next(fits, self.now)
 
     def enough(self) -> int:
-        """Return the smallest size with the throughput, with the hysteresis; the present one when none has it."""
-        settings, rate = self.settings, self.measured.rows_per_second
-        most = self.figures.arriving_most / settings.target_utilisation
-        steady = max(self._steady(0.0), most) * (1 + self._hysteresis())
-        drain = self._arriving() + self._waiting() / (settings.catch_up_s / _NEARLY_GONE)
-        if self._stays_late() or drain > max(steady, rate(self.sizes[0])):
+        """Return the smallest size that does the mean of what arrives; the present one when none does.
+
+        ``to_keep`` plays the peaks to each size, so they need no headroom beside that of the target utilisation.
+        """
+        if self._stays_late():
             return self.now
-        needed = max(steady, drain)
-        return next((size for size in self.sizes if size < self.now and rate(size) >= needed), self.now)
+        rate, waiting = self.measured.rows_per_second, self._waiting()
+        needed = self._lately() / self.settings.target_utilisation * (1 + _DOUBT * self.measured.fit.row_error)
+        # A backlog that an epoch usually reads is no pile.
+        usual = self.measured.fit.rows
+        does = (
+            size for size in self.sizes if rate(size) >= needed and waiting <= max(usual, rate(size) * _SOON_DRAINED_S)
+        )
+        return min(next(does, self.now), self.now)
 
     def to_keep(self) -> int:
         """Return the smallest size with which the arrivals lately would have been late no longer than with this one."""
-        late_s = sum(self._late(self.now)) + _ABOUT_AS_LATE_S
-        return next((size for size in self.sizes if size < self.now and sum(self._late(size)) <= late_s), self.now)
+        late_s = sum(self._late(self.now, WINDOW_MS)) + _ABOUT_AS_LATE_S
+        return next(
+            (size for size in self.sizes if size < self.now and sum(self._late(size, WINDOW_MS)) <= late_s), self.now
+        )
 
     def has_fallen(self, parallelism: int) -> bool:
-        """Return whether the history of arrivals begins with more than a size can do: that is soon forgotten."""
-        arrived = self.figures.arrived
+        """Return whether ten minutes ago more arrived than a size can do: that is soon forgotten."""
+        arrived = since(self.figures.arrived, self.figures.at_ms - WINDOW_MS)
         first = [rows for at_ms, rows in arrived if at_ms - arrived[0][0] <= _FIRST_MS]
         can = self.measured.rows_per_second(parallelism) * _FIRST_MS / 1000
         return bool(first) and first[-1] - first[0] > can
@@ -186,6 +202,11 @@ class Needs:
     def grows_beyond(self) -> bool:
         """Return whether twice the present size would be worth it, were it allowed."""
         return self._is_worth(2 * self.now)
+
+    def is_late_by_fixed_cost(self) -> bool:
+        """Return whether the fixed cost of epochs makes rows late: a row waits for the running epoch and its own."""
+        limit_s = self.settings.max_lag_s
+        return limit_s is not None and self._arriving() > 0 and 2 * self.measured.fit.fixed_ms > 1000 * limit_s
 
     def words(self, parallelism: int) -> str:
         """Describe the figures, and the throughput now and at a size."""
@@ -271,10 +292,10 @@ class Needs:
 
     def _stays_late(self) -> bool:
         """Return whether rows wait longer than they may, and will for a while."""
-        # A silent source has lag as well; a larger cluster helps only when more rows wait than one epoch reads.
-        if self._late_s() == 0 or self._waiting() <= self.measured.fit.rows:
-            return False
         rate = self.measured.rows_per_second(self.now)
+        # A silent source has lag as well; a larger cluster helps only when more rows wait than one epoch reads in time.
+        if self._late_s() == 0 or self._waiting() <= min(self.measured.fit.rows, rate * self._limit_s()):
+            return False
         spare, too_many = rate - self._arriving(), self._waiting() - rate * self._limit_s()
         return spare <= 0 or too_many > spare * _SOON_S
 
@@ -287,9 +308,18 @@ class Needs:
     def _limit_s(self) -> float:
         return self.settings.max_lag_s or self.settings.catch_up_s
 
-    def _late(self, parallelism: int) -> list[float]:
-        """Return the spells in which rows would have been late at a size."""
-        return late_spells(self.figures.arrived, self.measured.rows_per_second(parallelism), self._limit_s())
+    def _late(self, parallelism: int, within_ms: int = HISTORY_MS) -> list[float]:
+        """Return the spells in which rows that arrived lately would have been late at a size."""
+        arrived = since(self.figures.arrived, self.figures.at_ms - within_ms)
+        return late_spells(arrived, self.measured.rows_per_second(parallelism), self._limit_s())
+
+    def _lately(self) -> float:
+        """Return the rows a second over ten minutes, of which the rate may be far off where rows come in clumps."""
+        figures = self.figures
+        mean = mean_rate(since(figures.arrived, figures.at_ms - WINDOW_MS))
+        if mean is None:
+            return self._arriving()
+        return max(mean, self._arriving()) if figures.rising else mean
 
 
 def fills_memory(figures: Figures, settings: PolicySettings, parallelism: int) -> bool:

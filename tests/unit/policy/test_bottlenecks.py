@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
-from statecore.policy.simulator import Outcome, Trace, World, player, simulate
+from statecore.policy.simulator import Outcome, Trace, World, player, simulate, simulation
 
 # Simulated days: measuring coverage would take twice as long.
 pytestmark = pytest.mark.untraced
 
 HOUR = 3600.0
+
+
+@pytest.fixture
+def rare_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy looks every five seconds; a third of the looks shows the same in a third of the time."""
+    monkeypatch.setattr(simulation, "LOOK_S", 15.0)
 
 
 def play(trace: Trace, world: World) -> Outcome:
@@ -32,6 +39,41 @@ def test_a_job_at_parallelism_1_whose_source_limits_it_stays() -> None:
     played = play(Trace([0, HOUR, 4 * HOUR], [1_000, 4_100]), world)
     assert [each for each in played.decisions if each.t_s >= HOUR] == []
     assert diagnosed_after_s(played, "source_bound", HOUR) <= 300
+
+
+@pytest.mark.usefixtures("rare_looks")
+@pytest.mark.parametrize(("parallelism", "began_s", "usual", "load"), [(2, 0, 9_400, 9_400), (4, HOUR, 3_000, 9_500)])
+def test_a_job_whose_source_limits_it_stays_however_much_waits_and_learns_which_limit_would_do(
+    parallelism: int, began_s: float, usual: float, load: float
+) -> None:
+    # No size does more than 10,000 rows/s with these epochs. Soon no limit would drain what waits in time.
+    world = World(parallelism=parallelism, fixed_ms=2_000, epoch_limit_rows=20_000)
+    played = play(Trace([0, HOUR, 3.5 * HOUR], [usual, load]), world)
+    assert [each for each in played.decisions if each.t_s >= began_s] == []
+    assert diagnosed_after_s(played, "source_bound", began_s) <= 300 and played.diagnoses[-1][1] == "source_bound"
+
+
+@pytest.mark.usefixtures("rare_looks")
+@pytest.mark.parametrize(("partitions", "load"), [(4, 30_000), (3, 13_000)])
+def test_a_job_grows_no_further_than_its_source_has_partitions(partitions: int, load: float) -> None:
+    played = play(Trace([0, 600, 5_400], [5_000, load]), World(source_partitions=partitions))
+    assert sizes(played) == [(2, partitions)], played.decisions
+
+
+@pytest.mark.usefixtures("rare_looks")
+def test_a_job_far_too_small_is_seen_by_its_first_three_epochs() -> None:
+    # Each epoch takes six times as long as the one before.
+    played = play(Trace([0, 1_200], [30_000]), World(parallelism=1))
+    assert played.decisions and played.decisions[0].t_s <= 900, played.decisions
+
+
+@pytest.mark.usefixtures("rare_looks")
+def test_rows_that_come_in_clumps_need_no_more_than_the_size_that_would_have_done_them_in_time() -> None:
+    # 7,000 rows/s on average, in spans of 15 s with 0, 8,000 or 16,000: their median says little.
+    clumps = random.Random(4)
+    rates = [8_000.0 * (clumps.random() < 0.5) + 8_000 * (clumps.random() < 0.375) for _ in range(240)]
+    played = play(Trace(range(0, 3_601, 15), rates), World(parallelism=4))
+    assert sizes(played) == [(4, 2)] and played.slo_minutes < 1, played.decisions
 
 
 def test_a_job_with_much_work_whose_sink_alone_takes_too_long_stays() -> None:

@@ -277,13 +277,17 @@ def test_a_scale_in_leaves_every_worker_the_memory_for_what_all_hold_now() -> No
 
 
 def test_a_scale_in_saves_a_fifth_at_least_and_most_of_what_it_can() -> None:
-    def made(needed: int, at_last: float) -> str:
+    def made(needed: int, at_last: float, slack_s: int = 100) -> str:
         memory = replace(SLACK, parallelism=8, needed=((NOW_MS - 100_000, needed),), known_since_ms=0)
+        memory = replace(memory, slack_since_ms=NOW_MS - 1000 * slack_s)
         return decide(figures(8, arriving=at_last), LASTED, memory).reason
 
     assert "7 would not be worth a rescale" in made(7, 5_000.0)
     assert "soon still less will have been enough" in made(6, 5_000.0)
-    assert "this has lasted" in made(6, 33_000.0)
+    assert "this has lasted" in made(6, 36_000.0)
+    # Where piles come and go, still less never lasts: it does not wait for that for long.
+    assert "soon still less will have been enough" in made(6, 5_000.0, slack_s=9_700)
+    assert "this has lasted" in made(6, 5_000.0, slack_s=9_740)
 
 
 def test_a_size_that_the_policy_did_not_choose_is_reduced_by_less_than_half_only_after_six_hours() -> None:
