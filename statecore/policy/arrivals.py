@@ -191,13 +191,6 @@ def since(arrived: Arrived, from_ms: int) -> Arrived:
     return arrived[bisect_left(arrived, from_ms, key=itemgetter(0)) :]
 
 
-def mean_rate(arrived: Arrived) -> float | None:
-    """Return the mean rate in rows a second; None over less than two minutes."""
-    if not arrived or arrived[-1][0] - arrived[0][0] < _LONG_SPANS * STEP_MS:
-        return None
-    return 1000 * (arrived[-1][1] - arrived[0][1]) / (arrived[-1][0] - arrived[0][0])
-
-
 def late_spells(arrived: Arrived, rate: float, limit_s: float) -> list[float]:
     """Return how long rows would have waited longer than a limit, had a job processed ``rate`` rows a second.
 

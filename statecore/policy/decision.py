@@ -35,10 +35,8 @@ _TAKES_BACK = 6
 # A scale-in to more than this share of the size saves too little; and one that saves less than this share of what can
 # be saved now waits for the rest.
 _SMALLER, _MOST = 0.8, 0.75
-# The same where the load has fallen: what it needed before is soon forgotten.
+# The same where the load has fallen: what it needed before is forgotten within half an hour.
 _ALL = 0.9
-# It waits for the rest so many times scale_in_after_s: where piles come and go, that rest never comes.
-_WAITS = 1.5
 # A load that is lower for less than this share of scale_in_after_s ails nobody.
 _BRIEF = 0.2
 # (times its throughput that a job needs, share of scale_out_after_s that it waits then). Beyond twice, a spike of a
@@ -179,7 +177,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     held_s = (figures.at_ms - since_ms) / 1000
     if held_s < hold_s:
         return _stay(figures, memory, f"{found.text}; this has lasted {held_s:.0f} s of {hold_s:.0f} s", found)
-    hindrance = _no_scale_in(figures, memory, found, target, hold_s) if found.name is Ailment.TOO_LARGE else None
+    hindrance = _no_scale_in(figures, found, target, hold_s) if found.name is Ailment.TOO_LARGE else None
     if hindrance is not None:
         return _stay(figures, memory, f"{found.text}; {hindrance}", found)
     why = f"{found.text}; this has lasted {held_s:.0f} s"
@@ -207,16 +205,14 @@ def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory
     return _go(figures, settings, replace(nothing, slack_since_ms=since_ms), smallest, why, None)
 
 
-def _no_scale_in(figures: Figures, memory: PolicyMemory, found: Diagnosis, target: int, hold_s: float) -> str | None:
+def _no_scale_in(figures: Figures, found: Diagnosis, target: int, hold_s: float) -> str | None:
     """Return why a job that has been too large for long stays as it is; None when it need not."""
     if target >= figures.parallelism:
         return "but not for what arrived lately"
     if target > _SMALLER * figures.parallelism:
         return f"{target} would not be worth a rescale"
-    soon, most = (found.parallelism, _ALL) if found.has_fallen else (_needed(found), _MOST)
-    waits_ms = 1000 * _WAITS * hold_s
-    falls = memory.slack_since_ms is None or figures.at_ms - memory.slack_since_ms < waits_ms
-    if falls and figures.parallelism - target < most * (figures.parallelism - soon):
+    soon, most = (found.parallelism, _ALL) if found.has_fallen else (max(found.parallelism, found.kept_long), _MOST)
+    if figures.parallelism - target < most * (figures.parallelism - soon):
         return f"soon still less will have been enough for {hold_s:.0f} s"
     if target < found.just_now:
         return f"but just now more arrives than {target} can do"
@@ -250,8 +246,9 @@ def _remember(figures: Figures, settings: PolicySettings, memory: PolicyMemory, 
     elif found.parallelism < now:
         slack_ms = now_ms if memory.slack_since_ms is None else memory.slack_since_ms
     # Of sizes needed one after the other, only those matter that no later one exceeds.
-    needed = [each for each in memory.needed if each[1] > _needed(found)]
-    needed.append((now_ms, _needed(found)))
+    latest = _needed(found, memory)
+    needed = [each for each in memory.needed if each[1] > latest]
+    needed.append((now_ms, latest))
     from_ms = now_ms - 1000 * _NOT_OURS * _scale_in_after_s(figures, settings, memory)
     while len(needed) > 1 and needed[0][0] < from_ms:
         del needed[0]
@@ -270,8 +267,9 @@ def _needed_lately(figures: Figures, memory: PolicyMemory, within_s: float) -> i
     return next(size for at_ms, size in memory.needed if at_ms >= from_ms)
 
 
-def _needed(found: Diagnosis) -> int:
-    return max(found.parallelism, found.kept)
+def _needed(found: Diagnosis, memory: PolicyMemory) -> int:
+    """Return the size that a job needs; what it did for longer counts once a scale-in had to be taken back."""
+    return max(found.parallelism, found.kept_long if memory.taken_back else found.kept)
 
 
 def _forget(memory: PolicyMemory, parallelism: int) -> PolicyMemory:
@@ -357,11 +355,13 @@ def _go(
 
 
 def _taken_back(figures: Figures, settings: PolicySettings, memory: PolicyMemory, action: Action) -> int:
-    """Return 1 if a rescale takes the last scale-in back, -1 if that one has proved right, 0 without one."""
+    """Return 1 if a rescale takes the last scale-in back, -1 if that one has proved right; 0 without one, or early."""
     if memory.shrunk_ms is None:
         return 0
     within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(figures, settings, memory)
-    return 1 if action == "out" and figures.at_ms - memory.shrunk_ms < within_ms else -1
+    if figures.at_ms - memory.shrunk_ms >= within_ms:
+        return -1
+    return 1 if action == "out" else 0
 
 
 def _undo(

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from statecore.policy.arrivals import HISTORY_MS
 from statecore.policy.capacity import throughput
 from statecore.policy.figures import Figures
 from statecore.policy.needs import FULL_MEMORY, Needs, memory_share
@@ -63,7 +64,7 @@ class Diagnosis:
         found: What was found, with figures.
         todo: What to do; empty when nothing is to be done.
         parallelism: The size that the job needs; the present one when another would not help.
-        kept: Of a job that is too large, the size that arrivals needed lately; 0 of others.
+        kept, kept_long: Of a job that is too large, the size that arrivals needed lately, and for longer; 0 of others.
         has_fallen: Whether they needed it first, and then less, so that this is soon forgotten.
         just_now: Of a job that is too large, the size that the newest arrivals need.
         despite_limit: Of a job whose source limits its epochs, the smallest size that does enough with that limit; 0 of
@@ -80,6 +81,7 @@ class Diagnosis:
     todo: str = ""
     parallelism: int = 0
     kept: int = 0
+    kept_long: int = 0
     has_fallen: bool = False
     just_now: int = 0
     despite_limit: int = 0
@@ -113,7 +115,13 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
         words += f"; at {enough} a worker would use {share:.0%} of its memory"
     if smaller < figures.parallelism:
         found = _of(needs, Ailment.TOO_LARGE, words, parallelism=smaller)
-        return replace(found, kept=needs.to_keep(), has_fallen=needs.has_fallen(smaller), just_now=needs.just_now())
+        return replace(
+            found,
+            kept=needs.to_keep(),
+            kept_long=needs.to_keep(HISTORY_MS),
+            has_fallen=needs.has_fallen(smaller),
+            just_now=needs.just_now(),
+        )
     if needs.is_late_by_fixed_cost():
         return _late_epochs(needs, words)
     return _of(needs, Ailment.HEALTHY, words)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from statecore.policy.alignment import aligned
-from statecore.policy.arrivals import HISTORY_MS, WINDOW_MS, late_spells, mean_rate, since
+from statecore.policy.arrivals import HISTORY_MS, WINDOW_MS, late_spells, since
 from statecore.policy.capacity import Throughput
 from statecore.policy.figures import Figures
 from statecore.policy.rules import scheduled
@@ -159,14 +159,14 @@ class Needs:
         return next(fits, self.now)
 
     def enough(self) -> int:
-        """Return the smallest size that does the mean of what arrives; the present one when none does.
+        """Return the smallest size that does what arrives; the present one when none does.
 
         ``to_keep`` plays the peaks to each size, so they need no headroom beside that of the target utilisation.
         """
         if self._stays_late():
             return self.now
         rate, waiting = self.measured.rows_per_second, self._waiting()
-        needed = self._lately() / self.settings.target_utilisation * (1 + _DOUBT * self.measured.fit.row_error)
+        needed = self._arriving() / self.settings.target_utilisation * (1 + _DOUBT * self.measured.fit.row_error)
         # A backlog that an epoch usually reads is no pile.
         usual = self.measured.fit.rows
         does = (
@@ -174,16 +174,15 @@ class Needs:
         )
         return min(next(does, self.now), self.now)
 
-    def to_keep(self) -> int:
+    def to_keep(self, within_ms: int = WINDOW_MS) -> int:
         """Return the smallest size with which the arrivals lately would have been late no longer than with this one."""
-        late_s = sum(self._late(self.now, WINDOW_MS)) + _ABOUT_AS_LATE_S
-        return next(
-            (size for size in self.sizes if size < self.now and sum(self._late(size, WINDOW_MS)) <= late_s), self.now
-        )
+        late_s = sum(self._late(self.now, within_ms)) + _ABOUT_AS_LATE_S
+        smaller = (size for size in self.sizes if size < self.now)
+        return next((size for size in smaller if sum(self._late(size, within_ms)) <= late_s), self.now)
 
     def has_fallen(self, parallelism: int) -> bool:
-        """Return whether ten minutes ago more arrived than a size can do: that is soon forgotten."""
-        arrived = since(self.figures.arrived, self.figures.at_ms - WINDOW_MS)
+        """Return whether the history of arrivals begins with more than a size can do: that is soon forgotten."""
+        arrived = self.figures.arrived
         first = [rows for at_ms, rows in arrived if at_ms - arrived[0][0] <= _FIRST_MS]
         can = self.measured.rows_per_second(parallelism) * _FIRST_MS / 1000
         return bool(first) and first[-1] - first[0] > can
@@ -312,14 +311,6 @@ class Needs:
         """Return the spells in which rows that arrived lately would have been late at a size."""
         arrived = since(self.figures.arrived, self.figures.at_ms - within_ms)
         return late_spells(arrived, self.measured.rows_per_second(parallelism), self._limit_s())
-
-    def _lately(self) -> float:
-        """Return the rows a second over ten minutes, of which the rate may be far off where rows come in clumps."""
-        figures = self.figures
-        mean = mean_rate(since(figures.arrived, figures.at_ms - WINDOW_MS))
-        if mean is None:
-            return self._arriving()
-        return max(mean, self._arriving()) if figures.rising else mean
 
 
 def fills_memory(figures: Figures, settings: PolicySettings, parallelism: int) -> bool:
