@@ -27,6 +27,7 @@ from statecore.catalog import (
     JobRecord,
     OperatorFigures,
     PolicyRecord,
+    RescaleMethod,
     RescaleRunRecord,
     SourceBacklog,
     SubtasksRecord,
@@ -70,6 +71,8 @@ _RESCALES = 5
 # Runs are never deleted, and this query runs every few seconds.
 _RUNS = 50
 _DAY_MS = 86_400_000
+# Assumed of a job's first rescale by a method that stops it.
+_FIRST_DOWNTIME_MS = 60_000
 # After a longer gap between evaluations the memory says nothing about the time in between.
 _MEMORY_VALID_MS = 300_000
 
@@ -109,7 +112,6 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     left = [(each.rows, backlog_rows(each.backlog, per_file)) for each in running[-_LEFT:]]
     crashed = failures_in_a_row(generations, now_ms)
     runs = catalog.rescale_runs(job, limit=_RUNS)
-    downtime = None if policy is None else expected_downtime(runs, policy.settings.get("method", "live"))
     return Figures(
         job=job,
         at_ms=now_ms,
@@ -130,7 +132,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         lag_ms=_lag_ms(sources),
         busy=busy_share([(each.started_ms, each.duration_ms) for each in running], now_ms, waiting=bool(waiting)),
         rescale_ms=_rescale_ms(runs),
-        downtime_ms=None if downtime is None else downtime.median_ms,
+        downtime_ms=None if policy is None else _downtime_ms(runs, policy.settings.get("method", "live")),
         ended_ms=runs[0].ended_ms if runs else None,
         failures=len(failed),
         failure=str(failed[0].error) if failed else "",
@@ -146,6 +148,14 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         crash=(crashed[0].error or "").partition("\n")[0] if crashed else "",
         version=f"{found.artifact_sha256 or found.artifact} {0 if policy is None else policy.updated_ms}",
     )
+
+
+def _downtime_ms(runs: Sequence[RescaleRunRecord], method: RescaleMethod) -> int | None:
+    """Return the downtime to expect of a rescale; None for a live one."""
+    if method == "live":
+        return None
+    expected = expected_downtime(runs, method)
+    return _FIRST_DOWNTIME_MS if expected is None else expected.median_ms
 
 
 def failed_rescales(catalog: Catalog, policy: PolicyRecord) -> list[RescaleRunRecord]:

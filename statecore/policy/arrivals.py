@@ -119,7 +119,8 @@ def _usual(level: Sequence[float]) -> float:
 
     Of shorter spans, the median says little where rows come in clumps. Piles raise the mean, and chance the median.
     """
-    spans = min(_LONG_SPANS, max(1, len(level) // 2))
+    # A pile is in as many means as they have spans, which have to be few of all.
+    spans = min(_LONG_SPANS, max(1, len(level) // 5))
     means = np.convolve(level, np.full(spans, 1 / spans), mode="valid")
     return min(float(np.median(means)), fmean(level))
 

@@ -329,6 +329,8 @@ def _go(
 ) -> Decision:
     parallelism, note = in_one_step(figures, settings, parallelism)
     why += note
+    if figures.downtime_ms:
+        why += f"; the rescale stops the job for about {figures.downtime_ms / 1000:.0f} s"
     action: Action = "out" if parallelism > figures.parallelism else "in"
     workers = None
     if figures.workers is not None:

@@ -66,7 +66,7 @@ class Figures:
         lag_ms: Event-time lag or, in Kafka, the age of the oldest row that waits, the longest of all sources.
         busy: Share (0 to 1) of the last minute, or of the last three epochs, in which an epoch ran.
         rescale_ms: Median duration of the job's earlier scale-outs, the start of workers included.
-        downtime_ms: Median time without an epoch in earlier rescales by the policy's method.
+        downtime_ms: Time without an epoch to expect of a rescale by the policy's method; None for none.
         ended_ms: End of the newest rescale, whoever asked for it and whatever became of it.
         failures: Rescales of this policy that failed in a row.
         failure: Why the newest of them failed.

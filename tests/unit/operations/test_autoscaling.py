@@ -276,6 +276,22 @@ def test_a_rescale_that_was_done_tells_how_long_one_takes(catalog: Catalog, cloc
     assert figures_of(catalog, JOB, clock.now_ms()).rescale_ms == 40_000
 
 
+def test_a_rescale_stops_the_job_for_as_long_as_earlier_ones_did_the_first_for_a_minute_and_a_live_one_for_nothing(
+    catalog: Catalog, clock: ManualClock
+) -> None:
+    def expected(method: str) -> int | None:
+        catalog.set_policy(JOB, {**SETTINGS, "method": method})
+        return figures_of(catalog, JOB, clock.now_ms()).downtime_ms
+
+    assert [expected(method) for method in ("live", "by_reference", "rewrite")] == [None, 60_000, 60_000]
+    catalog.start_rescale_run("run-1", JOB, from_parallelism=1, to_parallelism=2, method="rewrite")
+    catalog.mark_step("run-1", "stop_with_savepoint", started=True, ended=True)
+    clock.advance(20_000)
+    catalog.mark_step("run-1", "restart", started=True, ended=True)
+    catalog.finish_rescale_run("run-1")
+    assert [expected(method) for method in ("live", "by_reference", "rewrite")] == [None, 60_000, 20_000]
+
+
 def test_rows_of_a_file_are_counted_within_one_generation(catalog: Catalog, clock: ManualClock) -> None:
     first = Driver(catalog, clock)
     first.run(3, arriving=2, reading=2)

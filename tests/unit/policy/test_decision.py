@@ -412,7 +412,8 @@ def test_a_scale_in_waits_until_it_saves_twenty_times_the_downtime_of_a_rescale(
     slack = figures(4, arriving=1_000.0, downtime_ms=60_000)
     memory = replace(SLACK, slack_since_ms=NOW_MS - 600_000, known_since_ms=NOW_MS - 600_000, needed=((0, 1),))
     assert decide(slack, LASTED, memory).action == "stay"
-    assert decide(replace(slack, downtime_ms=20_000), LASTED, memory).action == "in"
+    made = decide(replace(slack, downtime_ms=20_000), LASTED, memory)
+    assert made.action == "in" and made.reason.endswith("; the rescale stops the job for about 20 s")
 
 
 @pytest.mark.parametrize(
