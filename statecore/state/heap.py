@@ -189,7 +189,8 @@ class HeapKeyedStateBackend:
     @property
     def current_key(self) -> Key | None:
         """The key that keyed state is scoped to, None without one."""
-        return None if self.scope is None else split_scope(self.scope)[0]
+        scope = self.scope
+        return None if scope is None else split_scope(scope)[0]
 
     def get_value_state(self, descriptor: ValueStateDescriptor) -> HeapValueState:
         """Return the value state of that descriptor, registering it on first use."""

@@ -158,7 +158,8 @@ def _parts(commits: Sequence[SubtaskCommit]) -> list[float]:
     work = [commit.read_ms + commit.process_ms for commit in commits]
     if not any(work):
         work = [commit.rows for commit in commits]
-    return [own / max(1, sum(work)) for own in work]
+    whole = max(1, sum(work))
+    return [own / whole for own in work]
 
 
 def _key_groups(manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit]]) -> Iterator[KeyGroupsRecord]:

@@ -4,19 +4,24 @@ Rows do not show a key with few, dear rows, and to time every call would cost mo
 about ten times a second which key the function is called for, as a sampling profiler does. So a key is seen in
 proportion to its time, however few and dear its rows are, and the calls themselves take no longer. That holds for
 records one by one, for timers, and for what else has a current key; while a function takes a whole batch there is none.
+A call that gives way to other threads, as one that waits for a disk does, is seen somewhat too often.
 """
 
 from __future__ import annotations
 
 import _thread
+import logging
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from statecore.runtime.worker.space_saving import Item, SpaceSaving
 from statecore.state import HeapKeyedStateBackend
-from statecore.state.tables import Key
+from statecore.state.tables import Key, split_scope
+
+log = logging.getLogger(__name__)
 
 # A look costs the change of two threads: 0.05 ms, and up to 1 ms where other processes wait for the same cores.
 _APART_S = 0.1
@@ -25,6 +30,7 @@ _LEAST = 10
 # One look may be chance.
 _FEWEST_OF_A_KEY = 2
 _COUNTERS = 64
+_SWITCH_S = 0.0001
 # Not the module's own generator, which functions may have seeded.
 _random = random.Random().random  # noqa: S311 - not secret
 
@@ -87,16 +93,28 @@ class CallTimes:
         with self._looking:
             if not self._calling:
                 return
+            keyed = self._keyed
+            scope, key_group = keyed.scope, keyed.key_group
+            if keyed.scope is not scope:
+                # The function went on meanwhile, and the key group may be that of another key.
+                return
             self.looks += 1
-            key, key_group = self._keyed.current_key, self._keyed.key_group
-            if key is not None:
+            if scope is not None:
+                key = split_scope(scope)[0]
                 self._found += 1
                 self._keys.add((key, key_group))
                 self._key_groups.add(key_group)
 
     def _begin(self) -> None:
         self._begun = True
-        _thread.start_new_thread(self._run, ())
+        # A thread that wakes up waits for the function's for so long, unless a call gives way by itself: the default of
+        # 5 ms would make it look at such calls alone.
+        sys.setswitchinterval(_SWITCH_S)
+        try:
+            _thread.start_new_thread(self._run, ())
+        except RuntimeError:
+            # The machine has no thread left; rows tell of keys, too.
+            log.warning("no thread looks for keys with dear rows in this epoch", exc_info=True)
 
     def _run(self) -> None:
         # Not at even distances, which may be those of the calls.

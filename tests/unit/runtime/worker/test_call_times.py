@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import _thread
+import os
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from statecore.model import KeyGroupRange
+from statecore.runtime.worker import call_times
 from statecore.runtime.worker.call_times import CallTimes
 from statecore.state import HeapKeyedStateBackend
 from statecore.testing import ManualClock
@@ -94,3 +97,35 @@ def test_a_thread_looks_while_the_function_is_called_and_ends(keyed: HeapKeyedSt
         wait(lambda: times.looks > seen, "a look in the next block")
     times.end()
     wait(lambda: _thread._count() <= before, "the end of the thread")
+
+
+def test_a_key_whose_calls_give_way_to_other_threads_is_not_taken_for_the_heaviest(
+    keyed: HeapKeyedStateBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # By the interpreter's default a thread would get its turn in such calls alone.
+    monkeypatch.setattr(call_times, "_APART_S", 0.002)
+    times, nothing = CallTimes(keyed), os.open(os.devnull, os.O_WRONLY)
+    until_s = time.monotonic() + 1.5
+    with times.calling():
+        while time.monotonic() < until_s:
+            for number in range(8):
+                keyed.set_current_key((str(number),), number)
+                sum(range(10_000))
+            keyed.set_current_key(("gives way",), 0)
+            os.write(nothing, b"x")
+    times.end()
+    os.close(nothing)
+    shares = {key: share for (key,), _, share in times.keys(0.0)}
+    assert shares.get("gives way", 0.0) < 0.25
+
+
+def test_without_a_thread_left_the_epoch_goes_on(keyed: HeapKeyedStateBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refused)
+    times = CallTimes(keyed)
+    with times.calling():
+        keyed.set_current_key(("a",), 1)
+    times.end()
+    assert not times.known()
