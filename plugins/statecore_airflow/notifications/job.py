@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
 
 from airflow.sdk import BaseNotifier, Context
 
@@ -48,15 +47,23 @@ class JobNotifier(BaseNotifier):
         self.conn_id = conn_id
 
     def notify(self, context: Context) -> None:
-        """Log the message and post it; do nothing without a rollback, or for a decision that was told before.
+        """Log the message and post it; do nothing without a rollback.
 
         Raises:
             ConfigurationError: The webhook does not accept the message.
 
         """
         details = self._details(context)
-        if self.event in (Event.ROLLED_BACK, Event.DECIDED) and not details:
-            return
+        if self.event is not Event.ROLLED_BACK or details:
+            self.tell(context, details)
+
+    def tell(self, context: Context, details: str) -> None:
+        """Log a message with these details, and post it.
+
+        Raises:
+            ConfigurationError: The webhook does not accept the message.
+
+        """
         text = self._text(context, details)
         (self.log.info if self.event in (Event.DRAINED, Event.DECIDED) else self.log.error)("%s", text)
         post_to = webhook(self.conn_id)
@@ -64,12 +71,9 @@ class JobNotifier(BaseNotifier):
             post_to.post(text)
 
     def _details(self, context: Context) -> str:
-        """Return the task's error, its news or its result."""
+        """Return the task's error or its result."""
         if self.event is Event.FAILED:
             return str(context.get("exception") or "The task was ended from outside.").strip()
-        if self.event is Event.DECIDED:
-            operator: Any = context["task"]
-            return str(operator.news())
         task = context["ti"]
         return str(task.xcom_pull(task_ids=task.task_id) or "")
 

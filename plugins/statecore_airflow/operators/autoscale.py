@@ -9,6 +9,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.state import DagRunState
 
 from statecore.catalog import Catalog, DecisionRecord
+from statecore.errors import StatecoreError
 from statecore.operations.autoscaling import LAPSES_AFTER_MS
 from statecore.operations.decision_words import decision_words
 from statecore.operations.rescaling import find_run
@@ -45,7 +46,7 @@ def give_up(context: Context) -> None:
 class CarryOutOperator(TriggerRescaleOperator):
     """Has the DAG ``rescale`` carry out one decision of ``TakeDecisionsOperator``, and records the outcome.
 
-    It tells people of the decision first. A decision that was only observed is told, and nothing else.
+    It tells people of a decision once it is taken up. A decision that was only observed is told, and nothing else.
 
     A refusal is no error: another run is changing the job, and the policy decides again later.
     """
@@ -57,7 +58,6 @@ class CarryOutOperator(TriggerRescaleOperator):
             give_up,
             JobNotifier(Event.FAILED, job=job),
         ]
-        kwargs["on_execute_callback"] = kwargs.get("on_execute_callback") or JobNotifier(Event.DECIDED, job=job)
         # If two tasks have the same decision at once, the second finds the run and waits for it.
         super().__init__(job=job, skip_when_already_exists=True, **kwargs)
         self.decision = decision
@@ -67,19 +67,16 @@ class CarryOutOperator(TriggerRescaleOperator):
         """Trigger the rescale, unless the decision has ended."""
         with open_catalog(self.conn_id) as catalog:
             decision = catalog.decision(self.decision["decision"])
-            if decision.state == "open":
+            was = decision.state
+            if was == "open":
                 decision = self._take(catalog, decision)
+        if (was, decision.state) in (("open", "triggered"), ("observed", "observed")):
+            self._tell(context, decision)
         if decision.state != "triggered":
             self.log.info("Decision %d is %s: %s", decision.id, decision.state, decision.outcome or "nothing to do")
             return
         self.conf = {name: self.decision[name] for name in ("job", "parallelism", "workers", "method", "reason")}
         super().execute(context)
-
-    def news(self) -> str:
-        """Return the decision in one sentence; nothing once it was taken up, as it was told then."""
-        with open_catalog(self.conn_id) as catalog:
-            decision = catalog.decision(self.decision["decision"])
-        return decision_words(decision) if decision.state in ("open", "observed") else ""
 
     def run_ids(self, context: Context) -> list[str]:
         """Return the one run of this decision; if it fails, the policy decides again."""
@@ -106,6 +103,13 @@ class CarryOutOperator(TriggerRescaleOperator):
                 outcome = f"run {run_id} failed: {record.error or 'no reason given'}"
                 catalog.end_decision(self.decision["decision"], "failed", outcome)
                 raise AirflowFailException(f"found that {outcome}; expected success; the policy will decide again")
+
+    def _tell(self, context: Context, decision: DecisionRecord) -> None:
+        """Tell people of a decision; a message that cannot be delivered holds nothing up."""
+        try:
+            JobNotifier(Event.DECIDED, job=decision.job).tell(context, decision_words(decision))
+        except StatecoreError as error:
+            self.log.warning("Decision %d was told nobody: %s", decision.id, error)
 
     def _take(self, catalog: Catalog, decision: DecisionRecord) -> DecisionRecord:
         """Take up an open decision, or end it."""

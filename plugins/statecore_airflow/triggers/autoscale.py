@@ -64,8 +64,16 @@ class DecisionTrigger(BaseEventTrigger):
             CatalogError: The catalog cannot be reached.
 
         """
-        reached = list(self._reached(catalog))
-        again = list(decisions_to_announce(catalog, catalog.now_ms()))
+        reached: list[DecisionRecord] = []
+        try:
+            reached.extend(self._reached(catalog))
+            again = list(decisions_to_announce(catalog, catalog.now_ms()))
+        except CatalogError as error:
+            if not reached:
+                raise
+            # They are recorded, and no later look would announce one that is only observed.
+            self._say("", str(error))
+            return reached
         for decision in again:
             self.log.info("Decision %d for job %s is announced again", decision.id, decision.job)
         return [*reached, *again]

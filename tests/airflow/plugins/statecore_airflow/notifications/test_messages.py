@@ -50,12 +50,10 @@ def test_a_rollback_is_told_when_there_was_one_and_a_drained_backlog_in_any_case
     assert drained.startswith("Job clicks has drained its backlog.\n")
 
 
-def test_a_decision_is_told_by_what_its_task_has_new(webhook: Webhook) -> None:
+def test_a_decision_is_told_in_its_own_words(webhook: Webhook) -> None:
     from statecore_airflow.notifications.job import Event, JobNotifier
 
-    for news in ("", "would scale out: 9 rows/s arrive (parallelism 2 → 4)"):
-        task = SimpleNamespace(news=lambda news=news: news)
-        JobNotifier(Event.DECIDED, job="clicks")(context(task=task))
+    JobNotifier(Event.DECIDED, job="clicks").tell(context(), "would scale out: 9 rows/s arrive (parallelism 2 → 4)")
     assert [message["text"].partition("\n")[0] for message in webhook.messages] == [
         "Job clicks has a decision of its policy. would scale out: 9 rows/s arrive (parallelism 2 → 4)"
     ]

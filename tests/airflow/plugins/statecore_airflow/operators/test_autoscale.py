@@ -19,6 +19,8 @@ from statecore_airflow.triggers import autoscale as decisions_module
 from statecore_airflow.triggers.autoscale import DecisionTrigger, payload_of
 
 from statecore.catalog import Catalog, DecisionRecord, EpochRecord
+from statecore.errors import CatalogError
+from statecore.operations.autoscaling import evaluate
 from tests.airflow.rescale_runs import FakeTask
 from tests.airflow.running import sent
 from tests.support.waiting import PATIENCE_S
@@ -109,25 +111,57 @@ def test_an_observed_decision_fires_once_changes_nothing_and_a_run_by_hand_takes
 
 
 @pytest.mark.parametrize("observe", [False, True])
-def test_a_decision_is_told_once_with_its_reason_before_it_is_carried_out(
+def test_a_decision_is_told_once_with_its_reason_as_it_is_taken_up(
     catalog: Catalog, policy: str, webhook: Webhook, observe: bool
 ) -> None:
     catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0, "observe": observe})
     operator, task = carry_out(decide(catalog, policy)), FakeTask()
-    task.context["task"] = operator
-    (tell,) = operator.on_execute_callback
-    tell(task.context)
+    if observe:
+        operator.execute(task.context)
+    else:
+        # The task goes on after it was deferred, or another run has the same decision.
+        for _ in range(2):
+            with pytest.raises(DagRunTriggerException):
+                operator.execute(task.context)
     said = "would scale out" if observe else "scale out"
-    assert webhook.messages[0]["text"].startswith(
+    (message,) = webhook.messages
+    assert message["text"].startswith(
         f"Job {policy} has a decision of its policy. {said}: parallelism 2 is outside the limits 4 to 8 "
         "(parallelism 2 → 4, workers 1 → 2)\nRun: "
     )
-    if not observe:
-        with pytest.raises(DagRunTriggerException):
-            operator.execute(task.context)
-        # The task goes on after it was deferred, or another run has the same decision.
-        tell(task.context)
-    assert len(webhook.messages) == 1
+
+
+def test_a_refused_decision_is_not_told_and_a_webhook_that_fails_holds_nothing_up(
+    catalog: Catalog, policy: str, webhook: Webhook
+) -> None:
+    wanted = {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0}
+    operator = carry_out(decide(catalog, policy))
+    catalog.set_policy(policy, wanted, enabled=False)
+    operator.execute(FakeTask().context)
+    assert catalog.decisions(policy)[0].state == "refused" and webhook.messages == []
+    catalog.set_policy(policy, wanted)
+    webhook.answer = 404
+    with pytest.raises(DagRunTriggerException):
+        carry_out(decide(catalog, policy)).execute(FakeTask().context)
+
+
+def test_what_was_decided_before_the_catalog_went_away_is_announced_nevertheless(
+    catalog: Catalog, policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No later look would announce a decision that is only observed.
+    catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0, "observe": True})
+    catalog.register_job("z-last", artifact="a", store="s", master_url="m", parallelism=1, max_parallelism=1)
+    catalog.set_policy("z-last", SETTINGS)
+
+    def goes_away(catalog: Catalog, found: Any, now_ms: int) -> Any:
+        if found.job == "z-last":
+            raise CatalogError("gone")
+        return evaluate(catalog, found, now_ms)
+
+    monkeypatch.setattr(decisions_module, "evaluate", goes_away)
+    assert [each.job for each in DecisionTrigger().look(catalog)] == [policy]
+    with pytest.raises(CatalogError):
+        DecisionTrigger().look(catalog)
 
 
 def test_the_trigger_survives_what_goes_wrong_with_one_job_and_with_the_catalog(
