@@ -10,11 +10,11 @@ import dataclasses
 import logging
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile, zip_longest
 from statistics import median
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -44,6 +44,7 @@ from statecore.policy import (
     EpochCost,
     Figures,
     HeavyKey,
+    HeavyKeyGroup,
     PolicyMemory,
     SlowSink,
     arriving,
@@ -55,6 +56,7 @@ from statecore.policy.busy import busy_share, epoch_limit
 from statecore.policy.cost import FEWEST
 
 log = logging.getLogger(__name__)
+_Item = TypeVar("_Item")
 
 # For the recent arrival rate; the records are wide, so more of them would be slow to read.
 _EPOCHS = 600
@@ -140,6 +142,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         epoch_limit=epoch_limit(left),
         busiest_share=_busiest_share(slowest),
         heavy_keys=_heavy_keys(slowest),
+        heavy_key_group=_heavy_key_group(slowest),
         # A source with fewer of them, such as one of rules, has fewer rows to read.
         source_partitions=max((each.partitions for each in sources if each.partitions is not None), default=None),
         slowest_sink=_slowest_sink(epochs[-_RECENT:]),
@@ -368,15 +371,28 @@ def _busiest_share(slowest: Sequence[OperatorFigures]) -> float | None:
 
 
 def _heavy_keys(slowest: Sequence[OperatorFigures]) -> tuple[HeavyKey, ...]:
-    """Return the keys with the most work lately; an epoch counts by its time, and with nothing for keys not in it."""
+    """Return the keys with the most work lately."""
+    found = _heaviest(slowest, lambda epoch: ((heavy.key, heavy.share) for heavy in epoch.heavy_keys))
+    return tuple(HeavyKey(key, share) for key, share in found[:_HEAVY_KEYS])
+
+
+def _heavy_key_group(slowest: Sequence[OperatorFigures]) -> HeavyKeyGroup | None:
+    """Return the key group with the most work lately."""
+    found = _heaviest(slowest, lambda epoch: ((heavy.key_group, heavy.share) for heavy in epoch.heavy_key_groups))
+    return HeavyKeyGroup(*found[0]) if found else None
+
+
+def _heaviest(
+    slowest: Sequence[OperatorFigures], of: Callable[[OperatorFigures], Iterable[tuple[_Item, float]]]
+) -> list[tuple[_Item, float]]:
+    """Return items with their shares; an epoch counts by its time, and with nothing for items not in it."""
     took_ms = [sum(_took_ms(epoch)) for epoch in slowest]
     whole_ms = max(1, sum(took_ms))
-    shares: dict[str, float] = defaultdict(float)
+    shares: dict[_Item, float] = defaultdict(float)
     for epoch, epoch_ms in zip(slowest, took_ms, strict=True):
-        for heavy in epoch.heavy_keys:
-            shares[heavy.key] += heavy.share * epoch_ms / whole_ms
-    heaviest = sorted(shares, key=lambda key: -shares[key])[:_HEAVY_KEYS]
-    return tuple(HeavyKey(key, shares[key]) for key in heaviest)
+        for item, share in of(epoch):
+            shares[item] += share * epoch_ms / whole_ms
+    return sorted(shares.items(), key=lambda each: -each[1])
 
 
 def _slowest_sink(epochs: Sequence[EpochRecord]) -> SlowSink | None:

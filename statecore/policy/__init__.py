@@ -6,7 +6,7 @@ from statecore.policy.cost import CostFit, fit_cost
 from statecore.policy.decision import BLOCKS_AFTER, Action, Decision, PolicyMemory, blocked_words, decide
 from statecore.policy.diagnosis import BOTTLENECKS, Ailment, Diagnosis, diagnose
 from statecore.policy.drain import DrainEstimate, estimate_drain
-from statecore.policy.figures import EpochCost, Figures, HeavyKey, SlowSink
+from statecore.policy.figures import EpochCost, Figures, HeavyKey, HeavyKeyGroup, SlowSink
 from statecore.policy.ladder import Ladder, ladder
 from statecore.policy.settings import PolicySettings, policy_settings
 
@@ -22,6 +22,7 @@ __all__ = [
     "EpochCost",
     "Figures",
     "HeavyKey",
+    "HeavyKeyGroup",
     "Ladder",
     "PolicyMemory",
     "PolicySettings",

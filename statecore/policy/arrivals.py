@@ -199,9 +199,20 @@ def late_spells(arrived: Arrived, rate: float, limit_s: float) -> list[float]:
         One item per spell, in seconds.
 
     """
+    return _played(arrived, rate, limit_s)[0]
+
+
+def late_s(arrived: Arrived, rate: float, limit_s: float) -> float:
+    """Return for how many seconds rows would have been late, and those that would still wait will be."""
+    spells, waiting = _played(arrived, rate, limit_s)
+    return sum(spells) + (max(0.0, waiting / rate - limit_s) if waiting else 0.0)
+
+
+def _played(arrived: Arrived, rate: float, limit_s: float) -> tuple[list[float], float]:
+    """Return the spells in which rows would have been late, and the rows that would wait at the end."""
     spells: list[float] = []
     if not arrived or rate <= 0:
-        return spells
+        return spells, 0.0
     done = arrived[0][1]
     late_before = False
     for (from_ms, _), (to_ms, rows) in pairwise(arrived):
@@ -213,7 +224,7 @@ def late_spells(arrived: Arrived, rate: float, limit_s: float) -> list[float]:
         if late:
             spells[-1] += (to_ms - from_ms) / 1000
         late_before = late
-    return spells
+    return spells, arrived[-1][1] - done
 
 
 def _when(points: Arrived, rows: float) -> float:

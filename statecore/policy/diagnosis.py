@@ -52,7 +52,7 @@ BOTTLENECKS = frozenset(
         Ailment.AT_LIMIT,
     }
 )
-"""Those in which the job does too little, and the policy cannot help."""
+"""Those in which the job does too little or its rows are late, and the policy cannot help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ class Diagnosis:
         just_now: Of a job that is too large, the size that the newest arrivals need.
         despite_limit: Of a job whose source limits its epochs, the smallest size that does enough with that limit; 0 of
             others, and when none does.
+        is_short: Whether the job does too little.
         shortage: How many times its throughput the job needs.
         row_ms: Cost of a row; None when only an upper bound is known.
         row_error: Its relative standard error.
@@ -85,6 +86,7 @@ class Diagnosis:
     has_fallen: bool = False
     just_now: int = 0
     despite_limit: int = 0
+    is_short: bool = False
     shortage: float = 1.0
     row_ms: float | None = None
     row_error: float = 0.0
@@ -105,7 +107,7 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
         return None
     needs = Needs(figures, settings, measured)
     if needs.is_short():
-        return _short(needs)
+        return replace(_short(needs), is_short=True)
     if figures.memory_share is not None and figures.memory_share >= FULL_MEMORY:
         return _memory(needs, figures.memory_share)
     enough, smaller = needs.enough(), needs.to_shrink()
@@ -122,7 +124,8 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
             has_fallen=needs.has_fallen(smaller),
             just_now=needs.just_now(),
         )
-    if needs.is_late_by_fixed_cost():
+    is_busy = figures.busy is None or figures.busy >= _HELD_BACK
+    if is_busy and needs.is_late_by_fixed_cost():
         return _late_epochs(needs, words)
     return _of(needs, Ailment.HEALTHY, words)
 
@@ -176,7 +179,7 @@ def _bottleneck(needs: Needs) -> Diagnosis:
     fit, rows, whole_ms = measured.fit, measured.epoch_rows, measured.fit.cost_ms(measured.epoch_rows)
     share = measured.share(now)
     work_ms, stays = fit.row_ms * fit.work * rows, measured.share(2 * now) / share
-    slowest, lost_ms = figures.slowest_sink, work_ms * (1 - measured.scaling)
+    slowest, group, lost_ms = figures.slowest_sink, figures.heavy_key_group, work_ms * (1 - measured.scaling)
     hot = bool(figures.heavy_keys) and measured.heaviest >= _OF_THE_BUSIEST * share
     stuck_ms = {
         Ailment.FIXED_COST: fit.fixed_ms,
@@ -184,7 +187,7 @@ def _bottleneck(needs: Needs) -> Diagnosis:
         # Of reading and of a key's work, what any number of subtasks leaves.
         Ailment.SOURCE_BOUND: fit.row_ms * fit.read * rows * min(1.0, now / (measured.partitions or math.inf)),
         Ailment.HOT_KEY: work_ms * min(1.0, measured.heaviest / share) if hot else 0.0,
-        Ailment.SKEW: 0.0 if hot else work_ms if stays > _STAYS else lost_ms if share * now >= _UNEVEN else 0.0,
+        Ailment.SKEW: 0.0 if hot else _skewed_ms(share * now, stays, work_ms, lost_ms),
         Ailment.INEFFECTIVE: lost_ms,
     }
     name = max(stuck_ms, key=lambda each: stuck_ms[each])
@@ -212,7 +215,8 @@ def _bottleneck(needs: Needs) -> Diagnosis:
             "split the key in the job, with a random part that a second operator merges, or filter it",
         ),
         Ailment.SKEW: (
-            f"the busiest subtask has {share:.0%} of the rows, not {1 / now:.0%}",
+            f"the busiest subtask has {share:.0%} of the rows, not {1 / now:.0%}"
+            + ("" if group is None else f", and key group {group.key_group} has {group.share:.0%} of the work"),
             "look at the rows of subtasks and key groups on the job's page, and choose a key that spreads them",
         ),
         Ailment.INEFFECTIVE: (
@@ -221,6 +225,21 @@ def _bottleneck(needs: Needs) -> Diagnosis:
         ),
     }[name]
     return _of(needs, name, f"{needs.words(now)}; {found}", f"{todo}; {_NO_HELP}", part=round(part, 3))
+
+
+def _skewed_ms(uneven: float, stays: float, work_ms: float, lost_ms: float) -> float:
+    """Return how much of the work an uneven spread of rows keeps from being divided.
+
+    Args:
+        uneven: How many times an even share the busiest subtask has.
+        stays: What of that twice the subtasks would leave it.
+        work_ms: The work.
+        lost_ms: What more subtasks did not gain.
+
+    """
+    if stays > _STAYS:
+        return work_ms
+    return lost_ms if uneven >= _UNEVEN else 0.0
 
 
 def _late_epochs(needs: Needs, words: str) -> Diagnosis:

@@ -45,7 +45,8 @@ class Effect:
 def useless(effects: Sequence[Effect], found: Diagnosis, parallelism: int) -> Effect | None:
     """Return the scale-out to the present size if it did not help."""
     effect = next((each for each in effects if each.after == parallelism and each.undone_ms is None), None)
-    if effect is None or found.name not in BOTTLENECKS - {Ailment.AT_LIMIT} or found.row_ms is None:
+    stuck = found.is_short and found.name in BOTTLENECKS - {Ailment.AT_LIMIT}
+    if effect is None or not stuck or found.row_ms is None:
         return None
     gain, linear = effect.row_ms / found.row_ms - 1, effect.after / effect.before - 1
     return effect if gain + _DOUBT * found.row_error < _HELPED * linear else None

@@ -35,6 +35,14 @@ class HeavyKey:
 
 
 @dataclass(frozen=True, slots=True)
+class HeavyKeyGroup:
+    """A key group, and its share (0 to 1) of the work of all subtasks of its operator."""
+
+    key_group: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class SlowSink:
     """A sink, and its share (0 to 1) of the time of publishing; shares of sinks in parallel add up to more than 1."""
 
@@ -74,6 +82,7 @@ class Figures:
         epoch_limit: Rows that the source or a setting allows an epoch; None where nothing shows a limit.
         busiest_share: Share (0 to 1) of the rows that the busiest subtask had lately.
         heavy_keys: The keys with the most work, the heaviest first.
+        heavy_key_group: The key group with the most work; None when none is known to have much.
         source_partitions: Most subtasks that can read at once; None for sources without such a limit.
         slowest_sink: The sink that publishing lately took longest in; None when no sink was measured.
         memory_share: The largest share (0 to 1) of its memory that a worker used.
@@ -110,6 +119,7 @@ class Figures:
     epoch_limit: int | None = None
     busiest_share: float | None = None
     heavy_keys: tuple[HeavyKey, ...] = ()
+    heavy_key_group: HeavyKeyGroup | None = None
     source_partitions: int | None = None
     slowest_sink: SlowSink | None = None
     memory_share: float | None = None

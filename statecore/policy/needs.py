@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from statecore.policy.alignment import aligned
-from statecore.policy.arrivals import HISTORY_MS, WINDOW_MS, late_spells, since
+from statecore.policy.arrivals import WINDOW_MS, late_s, late_spells, since
 from statecore.policy.capacity import Throughput
 from statecore.policy.figures import Figures
 from statecore.policy.rules import scheduled
@@ -166,7 +166,9 @@ class Needs:
         if self._stays_late():
             return self.now
         rate, waiting = self.measured.rows_per_second, self._waiting()
-        needed = self._arriving() / self.settings.target_utilisation * (1 + _DOUBT * self.measured.fit.row_error)
+        present = self._arriving() / self.settings.target_utilisation * (1 + _DOUBT * self.measured.fit.row_error)
+        # A smaller size that were short at once would be no gain.
+        needed = max(present, self._steady(_LEAD_S) / (1 + self._hysteresis()))
         # A backlog that an epoch usually reads is no pile.
         usual = self.measured.fit.rows
         does = (
@@ -176,9 +178,13 @@ class Needs:
 
     def to_keep(self, within_ms: int = WINDOW_MS) -> int:
         """Return the smallest size with which the arrivals lately would have been late no longer than with this one."""
-        late_s = sum(self._late(self.now, within_ms)) + _ABOUT_AS_LATE_S
-        smaller = (size for size in self.sizes if size < self.now)
-        return next((size for size in smaller if sum(self._late(size, within_ms)) <= late_s), self.now)
+        arrived = since(self.figures.arrived, self.figures.at_ms - within_ms)
+
+        def late(size: int) -> float:
+            return late_s(arrived, self.measured.rows_per_second(size), self._limit_s())
+
+        most_s = late(self.now) + _ABOUT_AS_LATE_S
+        return next((size for size in self.sizes if size < self.now and late(size) <= most_s), self.now)
 
     def has_fallen(self, parallelism: int) -> bool:
         """Return whether the history of arrivals begins with more than a size can do: that is soon forgotten."""
@@ -204,8 +210,8 @@ class Needs:
 
     def is_late_by_fixed_cost(self) -> bool:
         """Return whether the fixed cost of epochs makes rows late: a row waits for the running epoch and its own."""
-        limit_s = self.settings.max_lag_s
-        return limit_s is not None and self._arriving() > 0 and 2 * self.measured.fit.fixed_ms > 1000 * limit_s
+        limit_s = self.settings.max_lag_s or math.inf
+        return self._arriving() > 0 and 2 * self.measured.fit.fixed_ms > 1000 * limit_s
 
     def words(self, parallelism: int) -> str:
         """Describe the figures, and the throughput now and at a size."""
@@ -307,10 +313,9 @@ class Needs:
     def _limit_s(self) -> float:
         return self.settings.max_lag_s or self.settings.catch_up_s
 
-    def _late(self, parallelism: int, within_ms: int = HISTORY_MS) -> list[float]:
-        """Return the spells in which rows that arrived lately would have been late at a size."""
-        arrived = since(self.figures.arrived, self.figures.at_ms - within_ms)
-        return late_spells(arrived, self.measured.rows_per_second(parallelism), self._limit_s())
+    def _late(self, parallelism: int) -> list[float]:
+        """Return the spells in which rows would have been late at a size."""
+        return late_spells(self.figures.arrived, self.measured.rows_per_second(parallelism), self._limit_s())
 
 
 def fills_memory(figures: Figures, settings: PolicySettings, parallelism: int) -> bool:

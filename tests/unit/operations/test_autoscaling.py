@@ -15,6 +15,7 @@ from statecore.catalog import (
     Diagnosed,
     EpochRecord,
     HeavyKeyFigure,
+    HeavyKeyGroupFigure,
     OperatorFigures,
     PolicyRecord,
     SourceBacklog,
@@ -227,14 +228,18 @@ def test_the_heaviest_keys_are_those_of_the_slowest_operator_over_its_time(
     other = (HeavyKeyFigure("c", 0.9),)
     for number, (process_ms, read_ms) in enumerate(took, start=2):
         heavy = tuple(HeavyKeyFigure(key, share) for key, share in keys[number - 2].items())
+        groups = (HeavyKeyGroupFigure(7, 0.6 - number / 10), HeavyKeyGroupFigure(number, 0.15))
         operators = [
-            OperatorFigures("slow", (3, 1), (0, 0), process_ms, (0, 0), (0, 0), (64, 64), read_ms, heavy),
+            OperatorFigures("slow", (3, 1), (0, 0), process_ms, (0, 0), (0, 0), (64, 64), read_ms, heavy, groups),
             OperatorFigures("quick", (3, 1), (0, 0), (9, 9), (0, 0), (0, 0), (64, 64), (0, 0), other),
         ]
         now_ms = clock.now_ms()
         catalog.record_epoch(EpochRecord(JOB, 1, number, 1, 2, 4, 1_500, now_ms, now_ms, 150), operators=operators)
         clock.advance(1_000)
-    found = {heavy.key: heavy.share for heavy in figures_of(catalog, JOB, clock.now_ms()).heavy_keys}
+    figures = figures_of(catalog, JOB, clock.now_ms())
+    assert figures.heavy_key_group is not None and figures.heavy_key_group.key_group == 7
+    assert figures.heavy_key_group.share == pytest.approx(0.4 * 0.1 + 0.3 * 0.3 + 0.2 * 0.6)
+    found = {heavy.key: heavy.share for heavy in figures.heavy_keys}
     assert found == pytest.approx({"b": 0.1 * 0.1 + 0.3 * 0.6, "a": 0.5 * 0.1 + 0.1 * 0.3})
     assert list(found) == ["b", "a"]
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from statecore.errors import ConfigurationError
 from statecore.policy import (
+    Ailment,
     Decision,
     EpochCost,
     Figures,
@@ -251,6 +252,26 @@ def test_piles_more_than_ten_minutes_ago_count_once_a_scale_in_was_taken_back() 
 
     assert made(0).parallelism == 1
     assert made(1).action == "stay" and made(1).memory.needed[-1][1] == 7
+
+
+@pytest.mark.parametrize("max_lag_s", [None, 599.0])
+def test_rows_that_still_wait_at_a_smaller_size_would_be_late_too(max_lag_s: float | None) -> None:
+    # 12 million rows nine minutes ago: 25 minutes of work for one subtask.
+    from_ms = NOW_MS - 600_000
+    arrived = tuple((from_ms + at_ms, 12e6 * (at_ms >= 60_000)) for at_ms in range(0, 600_001, 15_000))
+    piled = figures(16, arriving=1_000.0, arrived=arrived)
+    wanted = msgspec.structs.replace(LASTED, max_lag_s=max_lag_s)
+    found = decide(piled, wanted, replace(SLACK, parallelism=16)).diagnosis
+    assert found is not None and found.parallelism == 1 and found.kept > 1
+
+
+def test_a_size_that_is_enough_is_not_short_with_the_same_figures() -> None:
+    rises = figures(8, arriving=26_000.0, rising=60.0)
+    found = diagnose(rises, NO_WAIT)
+    assert found is not None
+    smaller = replace(figures(found.parallelism, arriving=26_000.0), rising=60.0)
+    again = diagnose(smaller, NO_WAIT)
+    assert again is not None and again.name is not Ailment.TOO_SMALL
 
 
 def test_a_scale_in_that_proved_right_halves_that_time_again() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from statecore.policy import Ailment, Figures, HeavyKey, PolicySettings, SlowSink, decide, diagnose
+from statecore.policy import Ailment, Figures, HeavyKey, HeavyKeyGroup, PolicySettings, SlowSink, decide, diagnose
 from statecore.policy.capacity import throughput
 from statecore.policy.needs import Needs
 from tests.unit.policy.test_cost import SIZES, epochs
@@ -162,10 +162,10 @@ CASES = {
     ),
     "a heavy subtask that more subtasks did not relieve": Case(
         Ailment.SKEW,
-        job(8, *costs(4), *costs(8), busiest_share=0.3),
+        job(8, *costs(4), *costs(8), busiest_share=0.3, heavy_key_group=HeavyKeyGroup(17, 0.22)),
         {"arriving": 20_000, "waiting": 100_000, "needed": 23_529, "rows_per_second": 8_000, "row_ms": 0.125}
         | {"busiest_share": 0.3, "part": 1.0},
-        ("the busiest subtask has 30% of the rows, not 12%",),
+        ("the busiest subtask has 30% of the rows, not 12%, and key group 17 has 22% of the work",),
         "look at the rows of subtasks and key groups on the job's page, and choose a key that spreads them; " + NO_HELP,
     ),
     "subtasks that wait": Case(
