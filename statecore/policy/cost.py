@@ -19,7 +19,7 @@ import numpy.typing as npt
 from statecore.policy.figures import EpochCost
 
 FEWEST = 5
-"""Fewest epochs with rows for a fit."""
+"""Fewest epochs with rows for a fit, unless they are long."""
 # Of long epochs so many suffice, of so long in all: a job that falls behind makes ever longer ones, and a rescale that
 # waits for the fifth comes hours late.
 _FEWEST_LONG, _LONG_MS = 3, 120_000

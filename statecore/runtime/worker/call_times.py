@@ -107,8 +107,8 @@ class CallTimes:
 
     def _begin(self) -> None:
         self._begun = True
-        # A thread that wakes up waits for the function's for so long, unless a call gives way by itself: the default of
-        # 5 ms would make it look at such calls alone.
+        # For the whole worker: a thread that wakes up waits for the function's for so long, unless a call gives way by
+        # itself. The default of 5 ms would make it look at such calls alone.
         sys.setswitchinterval(_SWITCH_S)
         try:
             _thread.start_new_thread(self._run, ())
