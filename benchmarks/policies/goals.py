@@ -19,12 +19,21 @@ DIAGNOSED_WITHIN_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A goal, whether it holds, and what was found and expected in words."""
+    """A goal.
+
+    Attributes:
+        found, expected: In words.
+        most: Minutes late or core-hours that it allows.
+        out_of_reach: Why no policy reaches it; empty when it holds, and when no reason is known.
+
+    """
 
     name: str
     holds: bool
     found: str
     expected: str
+    most: float = math.inf
+    out_of_reach: str = ""
 
 
 def goals(shape: Shape, outcomes: Mapping[str, Outcome]) -> list[Goal]:
@@ -46,7 +55,11 @@ def _against(ours: Outcome, peers: Mapping[str, Outcome], expected: Expected) ->
     best = min(peers, key=lambda name: peers[name].slo_minutes)
     bound = peers[best].slo_minutes + SLO_MARGIN_MINUTES
     yield Goal(
-        "SLO", ours.slo_minutes <= bound, f"{ours.slo_minutes:.1f} min", f"at most {bound:.1f} min, 1 more than {best}"
+        "SLO",
+        ours.slo_minutes <= bound,
+        f"{ours.slo_minutes:.1f} min",
+        f"at most {bound:.1f} min, 1 more than {best}",
+        bound,
     )
     # A limit on rescales beats core-hours: a peer that breaks it is no measure.
     reaching = {
@@ -62,6 +75,7 @@ def _against(ours: Outcome, peers: Mapping[str, Outcome], expected: Expected) ->
             ours.core_hours <= most,
             f"{ours.core_hours:.1f}",
             f"at most {most:.1f}, {CORE_HOURS_FACTOR} × {cheapest}",
+            most,
         )
 
 

@@ -49,7 +49,8 @@ def misses(shapes: Mapping[str, Shape], judged: Judged) -> Iterator[str]:
     for shape, found in judged.items():
         for goal in found:
             if not goal.holds:
-                yield f"{shape} ({shapes[shape].what}): {goal.name}: found {goal.found}; expected {goal.expected}"
+                why = f"; out of reach: {goal.out_of_reach}" if goal.out_of_reach else ""
+                yield f"{shape} ({shapes[shape].what}): {goal.name}: found {goal.found}; expected {goal.expected}{why}"
 
 
 def kinds(judged: Judged) -> str:

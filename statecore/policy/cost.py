@@ -20,9 +20,9 @@ from statecore.policy.figures import EpochCost
 
 FEWEST = 5
 """Fewest epochs with rows for a fit, unless they are long."""
-# Of long epochs so many suffice, of so long in all: a job that falls behind makes ever longer ones, and a rescale that
-# waits for the fifth comes hours late.
-_FEWEST_LONG, _LONG_MS = 3, 120_000
+# Of long epochs fewer suffice, so many of so long in all: a job that falls behind makes ever longer ones, and a rescale
+# that waits for the fifth comes hours late.
+_FEW_LONG = ((2, 60_000), (1, 600_000))
 _Floats = npt.NDArray[np.float64]
 # Number of newest and of older epochs to fit; the cap bounds the pairwise slopes, computed every few seconds.
 _NEWEST, _OLDER = 60, 40
@@ -104,8 +104,8 @@ def fit_cost(epochs: Sequence[EpochCost]) -> CostFit | None:
 
 
 def _suffice(epochs: Sequence[EpochCost]) -> bool:
-    long_enough = sum(each.duration_ms for each in epochs) >= _LONG_MS
-    return len(epochs) >= (_FEWEST_LONG if long_enough else FEWEST)
+    whole_ms = sum(each.duration_ms for each in epochs)
+    return len(epochs) >= FEWEST or any(len(epochs) >= few and whole_ms >= long_ms for few, long_ms in _FEW_LONG)
 
 
 def _fit(epochs: Sequence[EpochCost]) -> CostFit:
@@ -149,7 +149,7 @@ def _changed(epochs: Sequence[EpochCost], fit: CostFit) -> int:
                 break
             if is_off:
                 count = index
-        if count >= FEWEST:
+        if count and _suffice(epochs[-count:]):
             return count
     return 0
 
@@ -161,9 +161,12 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
     if not _suffice(kept):
         return fit if fit.separated or not _suffice(known) else _with_newest_phases(known[-FEWEST:], fit)
     rows = np.array([float(each.rows) for each in kept])
+    if fit.separated and not _spread(rows):
+        # Epochs of one size do not show what one more row takes in a phase.
+        return _with_newest_phases(known[-FEWEST:], fit)
     phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in kept], dtype=float)
     work_error = fit.row_error or fit.error
-    if fit.separated and np.ptp(rows) > 0:
+    if fit.separated:
         slopes, errors = _slopes(rows, phases, np.array([max(1.0, each.duration_ms) for each in kept]))
         shares = slopes / max(fit.row_ms, float(slopes.sum()))
         work_error = float(errors[1] / max(slopes[1], 1e-9))
@@ -179,9 +182,9 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
 
 
 def _with_newest_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
-    """Return a fit that explains few epochs, as when the cost is just changing, with the usual phases of the newest.
+    """Return a fit that explains few epochs, or those of one size, with the usual phases of the newest.
 
-    Without them all would count as work, which a larger size divides.
+    So it is when the cost is just changing. Without phases all would count as work, which a larger size divides.
     """
     phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in epochs], dtype=float)
     # Medians, because one of them may be cold.
@@ -248,7 +251,8 @@ def _least_squares(rows: _Floats, costs: _Floats) -> tuple[float, float, float] 
 
 
 def _spread(rows: _Floats) -> bool:
-    return bool(rows.max() >= _SPREAD * rows.min())
+    # Through two points a line always goes.
+    return len(rows) > 2 and bool(rows.max() >= _SPREAD * rows.min())
 
 
 def _off(rows: _Floats, costs: _Floats, fixed_ms: float, row_ms: float) -> _Floats:

@@ -84,6 +84,23 @@ def test_a_job_with_much_work_whose_sink_alone_takes_too_long_stays() -> None:
     assert diagnosed_after_s(played, "sink_bound", 0) <= 300
 
 
+def test_a_sink_that_turns_slow_is_known_by_the_first_two_long_epochs() -> None:
+    # An epoch of a minute comes first, one of two follows: by then a policy that waits for more had rescaled.
+    world = World(
+        parallelism=5, fixed_ms=600, row_us=100, sink_us_per_row=3, trigger_ms=2_000, sink_slow=((1_800, 5_400, 15),)
+    )
+    played = play(Trace([0, 5_000], [32_700]), world)
+    assert sizes(played) == []
+    assert diagnosed_after_s(played, "sink_bound", 1_800) <= 150
+
+
+def test_workers_that_start_slowly_are_not_asked_for_to_drain_what_is_gone_before_they_come() -> None:
+    # Four subtasks drain what piled up while their workers started, in less time than a fifth would take to come.
+    world = World(parallelism=1, max_parallelism=32, fixed_ms=150, rescale_s=5, worker_start_s=900, seed=89)
+    played = play(Trace([0, HOUR, 3 * HOUR], [1_810, 12_873]), world)
+    assert sizes(played) == [(1, 4)]
+
+
 def test_a_key_that_cannot_be_divided_is_named_where_twice_the_subtasks_would_help_a_little() -> None:
     # Two subtasks do a third more than one, and no number of them as much as arrives.
     world = World(parallelism=1, hot_key_share=0.75)

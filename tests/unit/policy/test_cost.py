@@ -55,15 +55,44 @@ def test_fixed_cost_and_cost_of_a_row_are_found_through_noise_ticks_and_cold_epo
             assert found_ms > cost_ms
 
 
-def test_three_epochs_suffice_if_they_took_two_minutes_together() -> None:
+def test_few_epochs_suffice_if_they_are_long() -> None:
     # A job that falls behind: each epoch takes several times as long as the one before.
     sizes = (60_000, 400_000, 900_000)
     long = [EpochCost(at, 1, rows, 1_000 + rows // 5, 0, rows // 5, 0) for at, rows in enumerate(sizes)]
     fit = fit_cost(long)
     assert fit is not None and fit.separated and fit.phased
     assert (fit.fixed_ms, fit.row_ms, fit.work) == pytest.approx((1_000, 0.2, 1.0))
-    assert fit_cost(long[:2]) is None
-    assert fit_cost([replace(each, rows=each.rows // 3, duration_ms=each.duration_ms // 3) for each in long]) is None
+    # Through two points goes any line, so the fixed cost is what is in no phase.
+    fit = fit_cost(long[:2])
+    assert fit is not None and not fit.separated and fit.phased
+    assert (fit.fixed_ms, fit.row_ms, fit.work) == pytest.approx((1_000, 0.2, 1.0))
+    assert fit_cost([replace(each, duration_ms=each.duration_ms * 3 // 5) for each in long[:2]]) is None
+    ten_minutes = EpochCost(0, 1, 3_000_000, 600_000, 0, 600_000, 0)
+    fit = fit_cost([ten_minutes])
+    assert fit is not None and fit.row_ms == pytest.approx(0.2)
+    assert fit_cost([replace(ten_minutes, duration_ms=599_000)]) is None
+
+
+def test_two_epochs_of_a_minute_together_show_that_the_cost_has_changed() -> None:
+    before = [EpochCost(at, 4, rows, 100 + rows // 20, 0, rows // 20, 0) for at, rows in enumerate(SIZES)]
+    slow = [
+        EpochCost(100 + at, 4, rows, rows // 5, 0, rows // 20, rows * 3 // 20)
+        for at, rows in ((0, 100_000), (1, 200_000))
+    ]
+    fit = fit_cost([*before, *slow])
+    assert fit is not None and (fit.row_ms, fit.publish) == pytest.approx((0.2, 0.75))
+    fit = fit_cost([*before, slow[0]])
+    assert fit is not None and fit.row_ms == pytest.approx(0.05, rel=0.1)
+
+
+def test_where_the_fit_explains_epochs_of_one_size_alone_the_newest_show_the_phases() -> None:
+    # Usual epochs are all alike, and those since the sink became slow are ten times dearer; it is fast again now.
+    usual = [EpochCost(at, 1, 1_641 + at % 2, 740, 0, 490, 100) for at in range(49)]
+    sizes = (13_285, 21_666, 35_605, 55_932, 88_606, 147_455, 249_556, 416_090, 669_133, 1_057_286, 1_780_527)
+    slow = [EpochCost(100 + at, 1, rows, rows, 0, rows * 3 // 10, rows * 7 // 10) for at, rows in enumerate(sizes)]
+    fit = fit_cost([*usual, *slow, EpochCost(200, 1, 1_600_000, 561_600, 0, 464_000, 96_000)])
+    assert fit is not None and fit.separated and fit.phased
+    assert (fit.work, fit.publish) == pytest.approx((0.3, 0.7), abs=0.01)
 
 
 def test_one_cold_epoch_among_the_fewest_does_not_show_the_phases() -> None:
