@@ -286,7 +286,7 @@ class Needs:
         if left is None or self.measured.limited:
             return self._waiting()
         epoch_s = fit.cost_ms(left) / 1000
-        if epoch_s / 2 < self._rescale_s():
+        if epoch_s / 2 < (self.figures.rescale_ms or _FIRST_RESCALE_MS) / 1000:
             # The running epoch probably ends before the workers are there, so the rescale waits for the next one.
             epoch_s = max(epoch_s, fit.cost_ms(self._arriving() * epoch_s) / 1000)
         return self._waiting() if epoch_s < _LONG_EPOCH_S else self._arriving() * epoch_s
@@ -302,7 +302,7 @@ class Needs:
         if self._late_s() == 0 or self._waiting() <= min(self.measured.fit.rows, rate * self._limit_s()):
             return False
         spare, too_many = rate - self._arriving(), self._waiting() - rate * self._limit_s()
-        return spare <= 0 or too_many > spare * max(_SOON_S, self._rescale_s())
+        return spare <= 0 or too_many > spare * max(_SOON_S, (self.figures.rescale_ms or 0) / 1000)
 
     def _is_late(self) -> bool:
         """Return whether rows wait longer than they may, and are more than the job does in that time."""
@@ -311,12 +311,9 @@ class Needs:
     def _drains_soon(self, rate: float, margin: float) -> bool:
         """Return whether the job keeps up, and a pile takes not much longer than it may."""
         keeps_up = self._steady(_LEAD_S) <= rate * margin
-        # By the end of a longer rescale the pile would be gone.
-        within_s = max(_NOT_MUCH_LONGER * self.settings.catch_up_s, self._rescale_s())
+        # By the end of a rescale that takes longer the pile would be gone.
+        within_s = max(_NOT_MUCH_LONGER * self.settings.catch_up_s, (self.figures.rescale_ms or 0) / 1000)
         return keeps_up and self._waiting_then() <= (rate - self._arriving()) * within_s
-
-    def _rescale_s(self) -> float:
-        return (self.figures.rescale_ms or _FIRST_RESCALE_MS) / 1000
 
     def _limit_s(self) -> float:
         return self.settings.max_lag_s or self.settings.catch_up_s

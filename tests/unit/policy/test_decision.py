@@ -207,6 +207,9 @@ def test_a_backlog_that_is_gone_before_a_rescale_were_done_is_no_reason_for_one(
     assert decide(late, wanted, NOTHING).action == "out"
     assert decide(replace(late, rescale_ms=900_000), wanted, NOTHING).action == "out"
     assert decide(replace(late, rescale_ms=960_000), wanted, NOTHING).action == "stay"
+    # How long the first rescale takes is not known: what is asked for counts.
+    hasty = msgspec.structs.replace(NO_WAIT, catch_up_s=5)
+    assert decide(figures(4, waiting=200_000), hasty, NOTHING).action == "out"
 
 
 def test_no_scale_in_comes_while_rows_are_late() -> None:
