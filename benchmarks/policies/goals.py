@@ -23,8 +23,8 @@ class Goal:
 
     Attributes:
         found, expected: In words.
-        most: Minutes late or core-hours that it allows.
-        out_of_reach: Why no policy reaches it; empty when it holds, and when no reason is known.
+        most: Minutes late or core-hours that it allows; None for other goals.
+        out_of_reach: Why a policy without foresight does not reach it; empty when it holds, or no reason is known.
 
     """
 
@@ -32,7 +32,7 @@ class Goal:
     holds: bool
     found: str
     expected: str
-    most: float = math.inf
+    most: float | None = None
     out_of_reach: str = ""
 
 

@@ -1,9 +1,9 @@
-"""Shows of a missed goal that no policy reaches it, unless it knows the future.
+"""Shows of a goal that was missed why a policy without foresight does not reach it.
 
 Peers may do well by luck: one that runs at twice the size before a load rises is not late when it does, and pays for it
-wherever the load does not rise. Until then both jobs look alike. So minutes are out of reach when every size that meets
-the goals of the same shape without its surprise misses them, even if the policy asks for the best size as soon as it
-can know. Core-hours are out of reach when the rows alone cost more: the peer that sets the goal leaves them waiting.
+wherever the load does not rise. Until then both jobs look alike. So minutes late are out of reach when each size that
+also meets the goals had nothing happened is late for longer, even if another one is asked for as soon as it can be
+known. Core-hours are out of reach when the rows alone cost more: the peer that sets the goal leaves them waiting.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import msgspec
 from benchmarks.policies.goals import Goal, goals
 from benchmarks.policies.shapes import Shape
 from benchmarks.policies.simulations import OURS, PEERS
-from statecore.policy.simulator import Answer, Trace, World, player, simulate
+from statecore.policy.simulator import Answer, Outcome, Trace, World, player, simulate
 from statecore.policy.simulator.job import SimulatedJob
 
-# A spike is no reason for a rescale, and the longest of those that are compared lasts so long.
-_SPIKE_S = 90.0
+# What has arrived for a shorter time may be a spike, which is no reason for a rescale.
+_SPIKE_S = 60.0
+# So long before a surprise the rate is that of the shape without it.
+_BEFORE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +60,21 @@ class Hindsight:
         return Answer(self.then if known_s >= answered_s else None)
 
 
-def explained(shape: Shape, goal: Goal) -> Goal:
-    """Return a goal; one that was missed, with the reason why no policy reaches it, if one is known."""
+def explained(shape: Shape, goal: Goal, ours: Outcome) -> Goal:
+    """Return a goal; one that was missed, with the reason why it is out of reach, if one is known."""
     why = ""
-    if not goal.holds and goal.name == "core-hours":
-        why = _by_work(shape, goal.most)
-    elif not goal.holds and goal.name == "SLO":
-        why = next(filter(None, (_by_surprise(shape, each, goal.most) for each in _surprises(shape))), "")
+    if not goal.holds and goal.most is not None:
+        if goal.name == "core-hours":
+            why = _by_work(shape, goal.most, ours)
+        else:
+            why = next(filter(None, (_by_surprise(shape, each, goal.most) for each in _surprises(shape))), "")
     return replace(goal, out_of_reach=why)
 
 
-def _by_work(shape: Shape, most: float) -> str:
-    rows, core_us = shape.trace.arrived(shape.trace.end_s), shape.world.row_us + shape.world.sink_us_per_row
-    core_hours = rows * core_us / 3.6e9
-    return f"the rows alone take {core_hours:.1f} core-hours" if core_hours > most else ""
+def _by_work(shape: Shape, most: float, ours: Outcome) -> str:
+    rows = shape.trace.arrived(shape.trace.end_s) - ours.samples[-1].waiting
+    core_hours = rows * (shape.world.row_us + shape.world.sink_us_per_row) / 3.6e9
+    return f"the rows that ours processed take {core_hours:.1f} core-hours alone" if core_hours > most else ""
 
 
 def _surprises(shape: Shape) -> Iterator[Surprise]:
@@ -89,7 +92,7 @@ def _surprises(shape: Shape) -> Iterator[Surprise]:
 
 
 def _by_surprise(shape: Shape, surprise: Surprise, most: float) -> str:
-    """Return that no size that is right without the surprise is enough with it; empty when one is, or none is right."""
+    """Return that no size is enough that is right without the surprise; empty when one is, or none is right."""
     calm = _calm(shape, surprise.at_s)
     peers = {name: simulate(calm.trace, calm.world, player(name, calm.world)) for name in PEERS}
     least = math.inf
@@ -103,7 +106,7 @@ def _by_surprise(shape: Shape, surprise: Surprise, most: float) -> str:
         least = min(least, _late_after(shape, surprise, size))
     if least <= most or math.isinf(least):
         return ""
-    return f"{least:.2f} min at the least with a size that is right for what came before {surprise.at_s:.0f} s"
+    return f"{least:.2f} min with the best of the sizes that are right had nothing happened at {surprise.at_s:.0f} s"
 
 
 def _calm(shape: Shape, until_s: float) -> Shape:
@@ -114,7 +117,8 @@ def _calm(shape: Shape, until_s: float) -> Shape:
 
 
 def _before(trace: Trace, at_s: float) -> float:
-    return trace.arrived(at_s) - trace.arrived(at_s - 1)
+    from_s = max(0.0, at_s - _BEFORE_S)
+    return (trace.arrived(at_s) - trace.arrived(from_s)) / (at_s - from_s)
 
 
 def _late_after(shape: Shape, surprise: Surprise, size: int) -> float:

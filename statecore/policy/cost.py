@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import pairwise
 from math import sqrt
 from statistics import median
 
@@ -20,9 +21,9 @@ from statecore.policy.figures import EpochCost
 
 FEWEST = 5
 """Fewest epochs with rows for a fit, unless they are long."""
-# Of long epochs fewer suffice, so many of so long in all: a job that falls behind makes ever longer ones, and a rescale
-# that waits for the fifth comes hours late.
-_FEW_LONG = ((2, 60_000), (1, 600_000))
+# Of long epochs so many suffice, of so long in all: a job that falls behind makes ever longer ones, and a rescale that
+# waits for the fifth comes hours late.
+_FEWEST_LONG, _LONG_MS = 3, 120_000
 _Floats = npt.NDArray[np.float64]
 # Number of newest and of older epochs to fit; the cap bounds the pairwise slopes, computed every few seconds.
 _NEWEST, _OLDER = 60, 40
@@ -37,6 +38,13 @@ _TRUSTED = 0.25
 # Newest epochs in a row that are off by more than this factor show that the cost itself has changed.
 _CHANGED = 1.25
 _SAME = 4  # of so many epochs, one may be as before
+# Two epochs of so long in all show that rows have become dearer, if both have more rows than usual, ever more, and cost
+# alike: that is a job that falls behind, where an epoch that is cold or stuck has the usual rows. One of so long shows
+# that they have become cheaper: no accident makes an epoch fast.
+_DEARER_MS, _CHEAPER_MS = 60_000, 600_000
+_USUAL_ROWS = 0.9  # quantile
+# Typical relative error of a fit to fewer epochs than that would show one.
+_UNSURE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +112,8 @@ def fit_cost(epochs: Sequence[EpochCost]) -> CostFit | None:
 
 
 def _suffice(epochs: Sequence[EpochCost]) -> bool:
-    whole_ms = sum(each.duration_ms for each in epochs)
-    return len(epochs) >= FEWEST or any(len(epochs) >= few and whole_ms >= long_ms for few, long_ms in _FEW_LONG)
+    long_enough = sum(each.duration_ms for each in epochs) >= _LONG_MS
+    return len(epochs) >= (_FEWEST_LONG if long_enough else FEWEST)
 
 
 def _fit(epochs: Sequence[EpochCost]) -> CostFit:
@@ -141,7 +149,8 @@ def _ratio(epoch: EpochCost, fit: CostFit) -> float:
 def _changed(epochs: Sequence[EpochCost], fit: CostFit) -> int:
     """Return the number of newest epochs whose cost the fit does not explain; 0 when there are too few for a fit."""
     ratios = [_ratio(each, fit) for each in reversed(epochs)]
-    for off in ([ratio > _CHANGED for ratio in ratios], [ratio < 1 / _CHANGED for ratio in ratios]):
+    dearer, cheaper = [ratio > _CHANGED for ratio in ratios], [ratio < 1 / _CHANGED for ratio in ratios]
+    for off in (dearer, cheaper):
         count = exceptions = 0
         for index, is_off in enumerate(off, 1):
             exceptions += not is_off
@@ -149,9 +158,22 @@ def _changed(epochs: Sequence[EpochCost], fit: CostFit) -> int:
                 break
             if is_off:
                 count = index
-        if count and _suffice(epochs[-count:]):
+        if count and (_suffice(epochs[-count:]) or _few_show_it(epochs, count, is_dearer=off is dearer)):
             return count
     return 0
+
+
+def _few_show_it(epochs: Sequence[EpochCost], count: int, *, is_dearer: bool) -> bool:
+    """Return whether the newest epochs show a new cost although they are too few for a fit."""
+    newest, before = epochs[-count:], epochs[:-count]
+    whole_ms = sum(each.duration_ms for each in newest)
+    if not is_dearer:
+        return whole_ms >= _CHEAPER_MS
+    if count < 2 or whole_ms < _DEARER_MS or not before:
+        return False
+    sizes = [float(np.quantile([each.rows for each in before], _USUAL_ROWS)), *(each.rows for each in newest)]
+    of_a_row = [each.duration_ms / each.rows for each in newest]
+    return all(less < more for less, more in pairwise(sizes)) and max(of_a_row) <= _CHANGED * min(of_a_row)
 
 
 def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
@@ -159,7 +181,8 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
     known = [each for each in epochs if None not in (each.read_ms, each.work_ms, each.publish_ms)]
     kept = [each for each in known if 1 / _CHANGED < _ratio(each, fit) < _CHANGED]
     if not _suffice(kept):
-        return fit if fit.separated or not _suffice(known) else _with_newest_phases(known[-FEWEST:], fit)
+        unknown = len(known) < len(epochs) and not _suffice(known)
+        return fit if fit.separated or unknown else _with_newest_phases(known[-FEWEST:], fit)
     rows = np.array([float(each.rows) for each in kept])
     if fit.separated and not _spread(rows):
         # Epochs of one size do not show what one more row takes in a phase.
@@ -184,7 +207,7 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
 def _with_newest_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
     """Return a fit that explains few epochs, or those of one size, with the usual phases of the newest.
 
-    So it is when the cost is just changing. Without phases all would count as work, which a larger size divides.
+    This happens while the cost changes. Without phases all would count as work, which a larger size divides.
     """
     phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in epochs], dtype=float)
     # Medians, because one of them may be cold.
@@ -251,7 +274,7 @@ def _least_squares(rows: _Floats, costs: _Floats) -> tuple[float, float, float] 
 
 
 def _spread(rows: _Floats) -> bool:
-    # Through two points a line always goes.
+    # A line fits any two points.
     return len(rows) > 2 and bool(rows.max() >= _SPREAD * rows.min())
 
 
@@ -261,4 +284,5 @@ def _off(rows: _Floats, costs: _Floats, fixed_ms: float, row_ms: float) -> _Floa
 
 
 def _error(rows: _Floats, costs: _Floats, fixed_ms: float, row_ms: float) -> float:
-    return _SIGMA * float(np.median(_off(rows, costs, fixed_ms, row_ms)))
+    error = _SIGMA * float(np.median(_off(rows, costs, fixed_ms, row_ms)))
+    return error if len(rows) >= _FEWEST_LONG else max(error, _UNSURE)

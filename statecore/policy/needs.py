@@ -30,6 +30,10 @@ FULL_MEMORY = 0.8
 """Share of its memory from which a worker is full."""
 # Assumed duration of a job's first rescale.
 _FIRST_RESCALE_MS = 60_000
+# A rescale that took longer waited for something that may not come again.
+_LONGEST_RESCALE_S = 1200.0
+# From this share of the time, epochs run back to back.
+_BACK_TO_BACK = 0.9
 # A spell in which rows are late is waited out when it is over so soon.
 _SOON_S = 300.0
 # Spells that show a pattern, not an accident, and the share of the time that they take at least; and how much longer a
@@ -302,18 +306,23 @@ class Needs:
         if self._late_s() == 0 or self._waiting() <= min(self.measured.fit.rows, rate * self._limit_s()):
             return False
         spare, too_many = rate - self._arriving(), self._waiting() - rate * self._limit_s()
-        return spare <= 0 or too_many > spare * max(_SOON_S, (self.figures.rescale_ms or 0) / 1000)
+        return spare <= 0 or too_many > spare * max(_SOON_S, self._rescale_s())
 
     def _is_late(self) -> bool:
-        """Return whether rows wait longer than they may, and are more than the job does in that time."""
-        return self._late_s() > 0 and self._waiting() > self.measured.rows_per_second(self.now) * self._limit_s()
+        """Return whether rows wait longer than they may because the job is busy with more than it does by then."""
+        is_busy = self.figures.busy is None or self.figures.busy >= _BACK_TO_BACK
+        too_many = self._waiting() > self.measured.rows_per_second(self.now) * self._limit_s()
+        return is_busy and self._late_s() > 0 and too_many
 
     def _drains_soon(self, rate: float, margin: float) -> bool:
         """Return whether the job keeps up, and a pile takes not much longer than it may."""
         keeps_up = self._steady(_LEAD_S) <= rate * margin
-        # By the end of a rescale that takes longer the pile would be gone.
-        within_s = max(_NOT_MUCH_LONGER * self.settings.catch_up_s, (self.figures.rescale_ms or 0) / 1000)
+        within_s = max(_NOT_MUCH_LONGER * self.settings.catch_up_s, self._rescale_s())
         return keeps_up and self._waiting_then() <= (rate - self._arriving()) * within_s
+
+    def _rescale_s(self) -> float:
+        """Return for how long a backlog is left to drain because no rescale would end before; 0 before the first."""
+        return min((self.figures.rescale_ms or 0) / 1000, _LONGEST_RESCALE_S)
 
     def _limit_s(self) -> float:
         return self.settings.max_lag_s or self.settings.catch_up_s

@@ -200,20 +200,22 @@ def test_where_rows_may_not_be_late_a_backlog_drains_in_two_thirds_of_the_catch_
     assert decide(soon, msgspec.structs.replace(NO_WAIT, max_lag_s=60), NOTHING).action == "stay"
 
 
-def test_a_backlog_that_is_gone_before_a_rescale_were_done_is_no_reason_for_one() -> None:
-    # 20 million drain in 952 s, beside the 10,000 rows/s that arrive.
+def test_a_backlog_that_drains_before_a_rescale_would_end_is_no_reason_for_one() -> None:
+    # 20 million drain in 910 s, beside the 10,000 rows/s that arrive.
     late = figures(4, waiting=20_000_000, lag_ms=600_000)
     wanted = msgspec.structs.replace(NO_WAIT, max_lag_s=60)
     assert decide(late, wanted, NOTHING).action == "out"
     assert decide(replace(late, rescale_ms=900_000), wanted, NOTHING).action == "out"
     assert decide(replace(late, rescale_ms=960_000), wanted, NOTHING).action == "stay"
+    # An hour that one rescale took is no reason to leave half an hour of lateness alone.
+    assert decide(replace(late, waiting=40_000_000, rescale_ms=3_600_000), wanted, NOTHING).action == "out"
     # How long the first rescale takes is not known: what is asked for counts.
     hasty = msgspec.structs.replace(NO_WAIT, catch_up_s=5)
     assert decide(figures(4, waiting=200_000), hasty, NOTHING).action == "out"
 
 
 def test_no_scale_in_comes_while_rows_are_late() -> None:
-    # Two million rows are half a minute of the work of a subtask's eight, and no more than an epoch has had lately.
+    # Two million rows are half a minute of the work of eight subtasks, and no more than an epoch has had lately.
     drained = figures(8, arriving=5_000.0, waiting=2_000_000)
     large = epochs([*SIZES, 4_000_000, 4_000_000, 4_000_000], fixed_ms=1, row_ms=0.125 / 8, parallelism=8)
     wanted = msgspec.structs.replace(NO_WAIT, max_lag_s=30)
@@ -227,6 +229,8 @@ def test_no_scale_in_comes_while_rows_are_late() -> None:
     assert found(lag_ms=45_000) is Ailment.HEALTHY
     # What the job does in so short a time is no backlog: the lag is that of a silent source.
     assert found(lag_ms=45_000, waiting=1_900_000) is Ailment.TOO_LARGE
+    # Nor is it that of a job that is not busy: epochs that come seldom make rows late at any size.
+    assert found(lag_ms=45_000, busy=0.5) is Ailment.TOO_LARGE
 
 
 def test_a_poor_measurement_widens_the_hysteresis_and_a_good_one_hardly() -> None:
