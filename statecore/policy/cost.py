@@ -43,7 +43,7 @@ _SAME = 4  # of so many epochs, one may be as before
 # that they have become cheaper: no accident makes an epoch fast.
 _DEARER_MS, _CHEAPER_MS = 60_000, 600_000
 _USUAL_ROWS = 0.9  # quantile
-# Typical relative error of a fit to fewer epochs than that would show one.
+# Relative error assumed of a fit to one or two epochs, which do not show their own.
 _UNSURE = 0.25
 
 
@@ -147,7 +147,7 @@ def _ratio(epoch: EpochCost, fit: CostFit) -> float:
 
 
 def _changed(epochs: Sequence[EpochCost], fit: CostFit) -> int:
-    """Return the number of newest epochs whose cost the fit does not explain; 0 when there are too few for a fit."""
+    """Return the number of newest epochs whose cost the fit does not explain; 0 when they are too few to show it."""
     ratios = [_ratio(each, fit) for each in reversed(epochs)]
     dearer, cheaper = [ratio > _CHANGED for ratio in ratios], [ratio < 1 / _CHANGED for ratio in ratios]
     for off in (dearer, cheaper):

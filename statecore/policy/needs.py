@@ -163,7 +163,7 @@ class Needs:
         return next(fits, self.now)
 
     def enough(self) -> int:
-        """Return the smallest size that does what arrives; the present one when none does.
+        """Return the smallest size that does what arrives; the present one when none does, and while rows are late.
 
         ``to_keep`` plays the peaks to each size, so they need no headroom beside that of the target utilisation.
         """

@@ -23,7 +23,7 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         subtasks_per_worker: Subtasks of one worker, usually its cores; a job with a cluster scales by whole workers.
         target_utilisation: Share of the job's throughput that arrivals should use; the rest is headroom for peaks.
         catch_up_s: Time in which a backlog should drain; with ``max_lag_s``, a scale-out aims at two thirds of it.
-        max_lag_s: Event-time lag beyond which a job with a backlog scales out; None for no limit.
+        max_lag_s: Event-time lag beyond which a job with a backlog scales out, and never in; None for no limit.
         hysteresis: Margin, as a fraction, by which a need must exceed the present throughput; a poor
             measurement widens it.
         scale_out_after_s: Time for which a larger size must have been needed; 0.85 of it where the job needs more than

@@ -1,4 +1,4 @@
-"""Goals that no policy reaches: what the rows alone cost, and what nobody could know."""
+"""Goals out of reach of a policy without foresight: what the rows alone cost, and what nobody could know."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def why(shape: Shape, name: str, most: float) -> str:
 
 
 def least(shape: Shape) -> float:
-    """Return the fewest minutes late of a policy that cannot know."""
+    """Return the fewest minutes late, by the reason that is given; 0 without one."""
     found = re.match(r"([\d.]+) min", why(shape, "SLO", 0))
     return float(found[1]) if found else 0.0
 
