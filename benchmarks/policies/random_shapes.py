@@ -21,6 +21,8 @@ from statecore.policy.simulator import Trace, World
 
 # A job has found its size after half an hour.
 _SETTLED_S = 1800.0
+SPIKES_S = (30, 60, 90)
+"""How long a spike lasts, for which no rescale is right."""
 _MOST_USED = 0.75  # largest share of what the largest size does that arrives
 
 
@@ -164,7 +166,7 @@ def _step_down(draw: Random, world: World) -> Shape:
 
 def _spike(draw: Random, world: World) -> Shape:
     rate = _usual(draw, world)
-    lasts_s, high, every_s = draw.choice((30, 60, 90)), rate * draw.uniform(3, 6), draw.choice((5 * HOUR, HOUR, 5400))
+    lasts_s, high, every_s = draw.choice(SPIKES_S), rate * draw.uniform(3, 6), draw.choice((5 * HOUR, HOUR, 5400))
     trace = curve(5 * HOUR, lambda at_s: high if at_s >= HOUR and (at_s - HOUR) % every_s < lasts_s else rate)
     return Shape("spike", "a spike, now and then or once", trace, world, Expected(stays=(_SETTLED_S, math.inf)))
 

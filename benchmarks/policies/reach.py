@@ -15,13 +15,12 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from benchmarks.policies.goals import Goal, goals
+from benchmarks.policies.random_shapes import SPIKES_S
 from benchmarks.policies.shapes import Shape
 from benchmarks.policies.simulations import OURS, PEERS
 from statecore.policy.simulator import Answer, Outcome, Trace, World, player, simulate
 from statecore.policy.simulator.job import SimulatedJob
 
-# What has arrived for a shorter time may be a spike, which is no reason for a rescale.
-_SPIKE_S = 60.0
 # So long before a surprise the rate is that of the shape without it.
 _BEFORE_S = 600.0
 
@@ -88,7 +87,8 @@ def _surprises(shape: Shape) -> Iterator[Surprise]:
     rates = dict(zip(shape.trace.times_s, shape.trace.rates, strict=False))
     for at_s in shape.expected.levels:
         if at_s > 0 and rates[at_s] > _before(shape.trace, at_s):
-            yield Surprise(at_s, at_s + _SPIKE_S)
+            # Until then it may be a spike, which is no reason for a rescale.
+            yield Surprise(at_s, at_s + max(SPIKES_S))
 
 
 def _by_surprise(shape: Shape, surprise: Surprise, most: float) -> str:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from operator import itemgetter
 
-from sqlalchemy import Connection, Table, delete, insert, select
+from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, func, insert, select
 
 from statecore.catalog import tables
 from statecore.catalog.queries import Queries, one, records
@@ -72,12 +72,26 @@ class Metrics(Queries):
                 _keep_newest(connection, tables.key_groups, epoch.job, KEPT_KEY_GROUPS)
 
     def epochs(
-        self, job: str, *, limit: int | None = None, since_ms: int = 0, until_ms: int | None = None
+        self,
+        job: str,
+        *,
+        limit: int | None = None,
+        since_ms: int = 0,
+        until_ms: int | None = None,
+        step_ms: int | None = None,
     ) -> list[EpochRecord]:
-        """Return the job's newest epochs in the order of their commits; ``until_ms`` is exclusive."""
-        query = select(epochs).where(epochs.c.job == job, epochs.c.committed_ms >= since_ms)
-        if until_ms is not None:
-            query = query.where(epochs.c.committed_ms < until_ms)
+        """Return the job's newest epochs in the order of their commits.
+
+        Args:
+            job: Name of the job.
+            limit: Most epochs.
+            since_ms: Earliest commit.
+            until_ms: End of their commits, exclusive.
+            step_ms: Only the last of each time step.
+
+        """
+        where = _between(epochs, epochs.c.committed_ms, job, since_ms, until_ms, step_ms)
+        query = select(epochs).where(where)
         order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
         return self._all(query.order_by(*order).limit(limit), EpochRecord)[::-1]
 
@@ -125,12 +139,20 @@ class Metrics(Queries):
         """Return what waited in the topics of a job's sources at the last measurement; None without one."""
         return next(iter(self._all(select(topics).where(topics.c.job == job), TopicsRecord)), None)
 
-    def backlogs(self, job: str, *, since_ms: int = 0, until_ms: int | None = None) -> list[BacklogRecord]:
-        """Return the measurements of a job's backlog in time order; ``until_ms`` is exclusive."""
-        query = select(backlogs).where(backlogs.c.job == job, backlogs.c.measured_ms >= since_ms)
-        if until_ms is not None:
-            query = query.where(backlogs.c.measured_ms < until_ms)
-        return self._all(query.order_by(backlogs.c.measured_ms), BacklogRecord)
+    def backlogs(
+        self, job: str, *, since_ms: int = 0, until_ms: int | None = None, step_ms: int | None = None
+    ) -> list[BacklogRecord]:
+        """Return the measurements of a job's backlog in time order.
+
+        Args:
+            job: Name of the job.
+            since_ms: Earliest measurement.
+            until_ms: End of the measurements, exclusive.
+            step_ms: Only the last of each time step.
+
+        """
+        where = _between(backlogs, backlogs.c.measured_ms, job, since_ms, until_ms, step_ms)
+        return self._all(select(backlogs).where(where).order_by(backlogs.c.measured_ms), BacklogRecord)
 
     def figures(self, job: str) -> JobFigures:
         """Return the current figures of a job."""
@@ -219,3 +241,15 @@ def _point(
             for phase in dict.fromkeys(phase for epoch in committed for phase in epoch.phases)
         },
     )
+
+
+def _between(
+    table: Table, at: Column[int], job: str, since_ms: int, until_ms: int | None, step_ms: int | None
+) -> ColumnElement[bool]:
+    """Return the condition for a job's rows of a time, or only for the last of each time step."""
+    where = and_(table.c.job == job, at >= since_ms)
+    if until_ms is not None:
+        where = and_(where, at < until_ms)
+    if step_ms is None:
+        return where
+    return and_(where, at.in_(select(func.max(at)).where(where).group_by(at // step_ms)))

@@ -51,7 +51,7 @@ from statecore.policy import (
     decide,
     policy_settings,
 )
-from statecore.policy.arrivals import HISTORY_MS, history
+from statecore.policy.arrivals import HISTORY_MS, STEP_MS, WINDOW_MS, history
 from statecore.policy.busy import busy_share, epoch_limit
 from statecore.policy.cost import FEWEST
 
@@ -99,7 +99,6 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     until_ms = epochs[-1].committed_ms if epochs else 0
     # An epoch may have been committed since the query before.
     costs = [_cost(*cost) for cost in catalog.epoch_costs(job, limit=_COSTS) if cost[0] <= until_ms]
-    backlogs = catalog.backlogs(job, since_ms=now_ms - HISTORY_MS) if epochs else []
     generations = catalog.generations(job, limit=HISTORY)
     per_file = rows_per_file(epochs)
     newest = catalog.figures(job)
@@ -107,7 +106,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     failed = [] if policy is None else failed_rescales(catalog, policy)
     sources = () if newest.backlog is None else newest.backlog.sources
     waiting = backlog_rows(sources, per_file)
-    arrived = _arrived(epochs, costs, backlogs, per_file)
+    arrived = _arrived(catalog, epochs, costs, per_file, now_ms)
     lately = arriving(arrived, costs, waiting, now_ms)
     running = [each for each in epochs if generations and each.generation == generations[0].generation]
     slowest = _slowest_operator(catalog.subtasks(job, limit=_SUBTASKS), epochs)
@@ -323,10 +322,7 @@ def _cost(at_ms: int, parallelism: int, rows: int, duration_ms: int, phases: Map
 
 
 def _arrived(
-    epochs: Sequence[EpochRecord],
-    costs: Sequence[EpochCost],
-    backlogs: Sequence[BacklogRecord],
-    per_file: float | None,
+    catalog: Catalog, epochs: Sequence[EpochRecord], costs: Sequence[EpochCost], per_file: float | None, now_ms: int
 ) -> list[tuple[int, float]]:
     """Return (time in ms, rows that had arrived): rows read plus rows waiting.
 
@@ -334,19 +330,28 @@ def _arrived(
     """
     if not epochs:
         return []
-    read = list(accumulate((cost.rows for cost in costs), initial=epochs[-1].rows_total - sum(c.rows for c in costs)))
+    job, from_ms = epochs[-1].job, now_ms - HISTORY_MS
     times = [cost.committed_ms for cost in costs]
+    if len(costs) == _COSTS and times[0] > from_ms:
+        # What rows were read when is known at each commit before; there, one a step is enough.
+        epochs = [*catalog.epochs(job, since_ms=from_ms, until_ms=times[0], step_ms=STEP_MS), *epochs]
     points = [(each.committed_ms, each.rows_total, backlog_rows(each.backlog, per_file)) for each in epochs]
     if all(waiting is None for _, _, waiting in points):
         return [(at_ms, float(rows)) for at_ms, rows, _ in points]
-    for backlog in backlogs:
-        if not times or backlog.measured_ms < times[0]:
-            continue
+    read = list(accumulate((cost.rows for cost in costs), initial=epochs[-1].rows_total - sum(c.rows for c in costs)))
+    for backlog in _backlogs(catalog, job, max(from_ms, times[0]), now_ms) if times else ():
         rows = read[bisect_right(times, backlog.measured_ms)]
         points.append((backlog.measured_ms, rows, backlog_rows(backlog.sources, per_file)))
     known = sorted((at_ms, float(rows + waiting)) for at_ms, rows, waiting in points if waiting is not None)
     # A listing may miss what an epoch has just read.
     return list(zip((at_ms for at_ms, _ in known), accumulate((rows for _, rows in known), max), strict=True))
+
+
+def _backlogs(catalog: Catalog, job: str, since_ms: int, now_ms: int) -> Iterator[BacklogRecord]:
+    """Yield the measurements of a job's backlog, of those before the last minutes one a step."""
+    lately_ms = max(since_ms, now_ms - WINDOW_MS)
+    yield from catalog.backlogs(job, since_ms=since_ms, until_ms=lately_ms, step_ms=STEP_MS)
+    yield from catalog.backlogs(job, since_ms=lately_ms)
 
 
 def _slowest_operator(records: Sequence[SubtasksRecord], epochs: Sequence[EpochRecord]) -> list[OperatorFigures]:

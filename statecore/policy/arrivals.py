@@ -18,7 +18,9 @@ Rates = npt.NDArray[np.float64]
 
 WINDOW_MS = 600_000
 """The present rate is that of at most this time."""
-HISTORY_MS = 1_500_000
+TREND_MS = 1_500_000
+"""Noise and what it hides show in this time."""
+HISTORY_MS = 4_800_000
 """Arrivals are known for this time."""
 STEP_MS = 15_000
 """The backlog is measured every five seconds: shorter spans would show that rhythm instead of the arrivals."""
@@ -33,7 +35,7 @@ _EXCEPTIONS = 8  # one of so many spans may be lower
 # A trend: newest spans, and the share of their pairs (less those that go the other way) that must follow it.
 _TRENDS = ((8, 0.95), (40, 0.6))
 _TREND_SPANS = 12
-# The same for a rise that noise hides in ten minutes, by the whole history; chance gives a fifth of that share.
+# The same for a rise that noise hides in ten minutes, by 25 minutes; chance gives a fifth of that share.
 _LONG_TREND = (80, 0.35)
 _LONG_SPANS = 8
 # What arrived in every two minutes of so many spans, five minutes, is no spike.
@@ -106,8 +108,8 @@ def _arriving(arrived: Arrived, now_ms: int) -> Arriving:
 
 
 def _hidden_rise(arrived: Arrived, now_ms: int) -> Arriving:
-    """Return the rate and the rise by the whole history, where they are too unsteady to show in ten minutes."""
-    level = _newest_level(_rates(arrived, now_ms, HISTORY_MS))
+    """Return the rate and the rise by 25 minutes, where they are too unsteady to show in ten."""
+    level = _newest_level(_rates(arrived, now_ms, TREND_MS))
     slope = _slope(level, (_LONG_TREND,)) if len(level) >= _LONG_TREND[0] else 0.0
     if slope <= 0:
         return Arriving()
@@ -156,7 +158,7 @@ def _slope(rates: Sequence[float], trends: Sequence[tuple[int, float]] = _TRENDS
 
 def _noise(arrived: Arrived, now_ms: int) -> float:
     """Return the noise by the differences of two minutes and the two before; few of them show spikes and new levels."""
-    rates = _rates(arrived, now_ms, HISTORY_MS)
+    rates = _rates(arrived, now_ms, TREND_MS)
     if len(rates) < 2 * _LONG_SPANS + _FEWEST_PAIRS:
         return 0.0
     means = np.convolve(rates, np.full(_LONG_SPANS, 1 / _LONG_SPANS), mode="valid")

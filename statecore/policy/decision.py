@@ -40,9 +40,9 @@ _ALL = 0.9
 # A load that is lower for less than this share of scale_in_after_s ails nobody.
 _BRIEF = 0.2
 # (times its throughput that a job needs, share of scale_out_after_s that it waits then). Beyond twice, a spike of a
-# minute and a half is still over before that. Beyond six times, every epoch takes six times as long as the one before,
-# and a rescale waits for its end: soon that costs more than a scale-out that was not needed.
-_SHORTER = ((6.0, 0.25), (2.0, 0.85))
+# minute and a half is still over before that. Beyond eight times, every epoch takes eight times as long as the one
+# before, and a rescale waits for its end: soon that costs more than a scale-out that was not needed.
+_SHORTER = ((8.0, 0.25), (2.0, 0.85))
 # A scale-in must have been possible for so many times the downtime of a rescale: it then costs a twentieth of that.
 _PRICE = 20
 # A size that the policy did not choose is reduced by less than half only after so many times scale_in_after_s, six

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from statecore.policy.arrivals import HISTORY_MS
+from statecore.policy.arrivals import TREND_MS
 from statecore.policy.capacity import throughput
 from statecore.policy.figures import Figures
+from statecore.policy.kept import for_arrivals, has_fallen, just_now, kept
 from statecore.policy.needs import FULL_MEMORY, Needs, memory_share
 from statecore.policy.settings import PolicySettings
 
@@ -117,12 +118,13 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
         words += f"; at {enough} a worker would use {share:.0%} of its memory"
     if smaller < figures.parallelism:
         found = _of(needs, Ailment.TOO_LARGE, words, parallelism=smaller)
+        lately = kept(needs)
         return replace(
             found,
-            kept=needs.to_keep(),
-            kept_long=needs.to_keep(HISTORY_MS),
-            has_fallen=needs.has_fallen(smaller),
-            just_now=needs.just_now(),
+            kept=lately,
+            kept_long=max(lately, for_arrivals(needs, TREND_MS)),
+            has_fallen=has_fallen(needs, smaller),
+            just_now=just_now(needs),
         )
     is_busy = figures.busy is None or figures.busy >= _HELD_BACK
     if is_busy and needs.is_late_by_fixed_cost():

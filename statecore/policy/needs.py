@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 
 from statecore.policy.alignment import aligned
-from statecore.policy.arrivals import WINDOW_MS, late_s, late_spells, since
+from statecore.policy.arrivals import TREND_MS, Arrived, late_spells, since
 from statecore.policy.capacity import Throughput
 from statecore.policy.figures import Figures
+from statecore.policy.patterns import PILES_MS, piles
 from statecore.policy.rules import scheduled
 from statecore.policy.settings import PolicySettings
 
@@ -35,11 +36,11 @@ _LONGEST_RESCALE_S = 1200.0
 # From this share of the time, epochs run back to back.
 _BACK_TO_BACK = 0.9
 # A spell in which rows are late is waited out when it is over so soon.
-_SOON_S = 300.0
-# Spells that show a pattern, not an accident, and the share of the time that they take at least; and how much longer a
-# smaller size may be late.
-_RARELY = 0.04
-_PATTERN, _ABOUT_AS_LATE_S = 2, 15.0
+_SOON_S = 450.0
+# Spells that show a pattern, not an accident, and the share of the time that they take at least.
+_PATTERN, _RARELY = 2, 0.04
+# Where what arrives in between takes more of the time, piles are no reason of their own.
+_BUSY_BETWEEN = 0.5
 # Where rows may not be late, a scale-out drains the backlog this many times faster than it has to: they are late until
 # then. Still faster costs more than it saves, because a larger size is kept for a while after.
 _DRAINS_FASTER = 1.5
@@ -47,10 +48,6 @@ _DRAINS_FASTER = 1.5
 _NOT_MUCH_LONGER = 1.5
 # Noise hides a rise: headroom in standard deviations of two minutes, and the noise beyond which there is no more.
 _NOISE, _MOST_NOISE = 1.0, 0.1
-# What arrived in so short a time is no new rate yet, but may become one.
-_JUST_NOW_MS = 30_000
-# The beginning of the history of arrivals; long enough that a pile there does not count for long.
-_FIRST_MS = 120_000
 # Largest share of the time that rows may take when a higher limit of an epoch is advised.
 _ALL_ROWS = 0.95
 
@@ -93,8 +90,20 @@ class Needs:
 
     def late_again(self) -> bool:
         """Return whether the arrivals lately made rows late more than once."""
-        spells, arrived = self._late(self.now), self.figures.arrived
-        return len(spells) >= _PATTERN and 1000 * sum(spells) >= _RARELY * (arrived[-1][0] - arrived[0][0])
+        lately, piled = self._late(self.now), self.late_in_piles(self.now)
+        return _is_pattern(lately, self._since(TREND_MS)) or _is_pattern(piled, self._since(PILES_MS))
+
+    def may_wait_s(self) -> float:
+        """Return for how long rows may wait."""
+        return self.settings.max_lag_s or self.settings.catch_up_s
+
+    def late_in_piles(self, parallelism: int) -> list[float]:
+        """Return the spells in which piles alone would have made rows late at a size, or nearly so at another one."""
+        margin = 1.0 if parallelism == self.now else 1 + self.settings.hysteresis
+        rate = self.measured.rows_per_second(parallelism) / margin
+        if self._arriving() > _BUSY_BETWEEN * rate:
+            return []
+        return late_spells(piles(self._since(PILES_MS), rate, self.may_wait_s()), rate, self.may_wait_s())
 
     def needed(self, ahead_s: float = 0.0, *, faster: float = 1.0) -> float:
         """Return the rows a second that the job needs to process, if arrivals rise on as they do for a while.
@@ -151,7 +160,11 @@ class Needs:
             return self.now
         most = max(rate(size) for size in worth)
         again = self.late_again()
-        suffices = (size for size in worth if rate(size) >= needed and not (again and self._late(size)))
+
+        def is_late(size: int) -> bool:
+            return bool(self._late(size) or self.late_in_piles(size))
+
+        suffices = (size for size in worth if rate(size) >= needed and not (again and is_late(size)))
         enough = next(suffices, worth[-1])
         nearly = next(size for size in worth if rate(size) >= _NEARLY * most)
         return nearly if nearly <= _FEWER * enough else enough
@@ -165,7 +178,7 @@ class Needs:
     def enough(self) -> int:
         """Return the smallest size that does what arrives; the present one when none does, and while rows are late.
 
-        ``to_keep`` plays the peaks to each size, so they need no headroom beside that of the target utilisation.
+        ``kept`` plays the peaks to each size, so they need no headroom beside that of the target utilisation.
         """
         if self._stays_late() or self._is_late():
             return self.now
@@ -179,34 +192,6 @@ class Needs:
             size for size in self.sizes if rate(size) >= needed and waiting <= max(usual, rate(size) * _SOON_DRAINED_S)
         )
         return min(next(does, self.now), self.now)
-
-    def to_keep(self, within_ms: int = WINDOW_MS) -> int:
-        """Return the smallest size with which the arrivals lately would have been late no longer than with this one."""
-        arrived = since(self.figures.arrived, self.figures.at_ms - within_ms)
-
-        def late(size: int) -> float:
-            return late_s(arrived, self.measured.rows_per_second(size), self._limit_s())
-
-        most_s = late(self.now) + _ABOUT_AS_LATE_S
-        return next((size for size in self.sizes if size < self.now and late(size) <= most_s), self.now)
-
-    def has_fallen(self, parallelism: int) -> bool:
-        """Return whether the history of arrivals begins with more than a size can do: that is soon forgotten."""
-        arrived = self.figures.arrived
-        first = [rows for at_ms, rows in arrived if at_ms - arrived[0][0] <= _FIRST_MS]
-        can = self.measured.rows_per_second(parallelism) * _FIRST_MS / 1000
-        return bool(first) and first[-1] - first[0] > can
-
-    def just_now(self) -> int:
-        """Return the smallest size that does what arrived in the newest half of a minute; the present one if none."""
-        arrived = self.figures.arrived
-        if not arrived:
-            return self.sizes[0]
-        to_ms, rows = arrived[-1]
-        from_ms, before = next((each for each in reversed(arrived) if to_ms - each[0] >= _JUST_NOW_MS), arrived[0])
-        arriving = 1000 * (rows - before) / max(1, to_ms - from_ms)
-        rate = self.measured.rows_per_second
-        return next((size for size in self.sizes if rate(size) >= arriving), self.now)
 
     def grows_beyond(self) -> bool:
         """Return whether twice the present size would be worth it, were it allowed."""
@@ -303,15 +288,15 @@ class Needs:
         """Return whether rows wait longer than they may, and will for a while."""
         rate = self.measured.rows_per_second(self.now)
         # A silent source has lag as well; a larger cluster helps only when more rows wait than one epoch reads in time.
-        if self._late_s() == 0 or self._waiting() <= min(self.measured.fit.rows, rate * self._limit_s()):
+        if self._late_s() == 0 or self._waiting() <= min(self.measured.fit.rows, rate * self.may_wait_s()):
             return False
-        spare, too_many = rate - self._arriving(), self._waiting() - rate * self._limit_s()
+        spare, too_many = rate - self._arriving(), self._waiting() - rate * self.may_wait_s()
         return spare <= 0 or too_many > spare * max(_SOON_S, self._rescale_s())
 
     def _is_late(self) -> bool:
         """Return whether rows wait longer than they may because the job is busy with more than it does by then."""
         is_busy = self.figures.busy is None or self.figures.busy >= _BACK_TO_BACK
-        too_many = self._waiting() > self.measured.rows_per_second(self.now) * self._limit_s()
+        too_many = self._waiting() > self.measured.rows_per_second(self.now) * self.may_wait_s()
         return is_busy and self._late_s() > 0 and too_many
 
     def _drains_soon(self, rate: float, margin: float) -> bool:
@@ -324,12 +309,17 @@ class Needs:
         """Return for how long a backlog is left to drain because no rescale would end before; 0 before the first."""
         return min((self.figures.rescale_ms or 0) / 1000, _LONGEST_RESCALE_S)
 
-    def _limit_s(self) -> float:
-        return self.settings.max_lag_s or self.settings.catch_up_s
-
     def _late(self, parallelism: int) -> list[float]:
         """Return the spells in which rows would have been late at a size."""
-        return late_spells(self.figures.arrived, self.measured.rows_per_second(parallelism), self._limit_s())
+        return late_spells(self._since(TREND_MS), self.measured.rows_per_second(parallelism), self.may_wait_s())
+
+    def _since(self, within_ms: int) -> Arrived:
+        return since(self.figures.arrived, self.figures.at_ms - within_ms)
+
+
+def _is_pattern(spells: list[float], arrived: Arrived) -> bool:
+    """Return whether rows were late more than once, and for much of the time."""
+    return len(spells) >= _PATTERN and 1000 * sum(spells) >= _RARELY * (arrived[-1][0] - arrived[0][0])
 
 
 def fills_memory(figures: Figures, settings: PolicySettings, parallelism: int) -> bool:

@@ -27,7 +27,7 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         hysteresis: Margin, as a fraction, by which a need must exceed the present throughput; a poor
             measurement widens it.
         scale_out_after_s: Time for which a larger size must have been needed; 0.85 of it where the job needs more than
-            twice its throughput, a quarter where more than six times.
+            twice its throughput, a quarter where more than eight times.
         scale_in_after_s: Time for which a smaller size must have been enough.
         cooldown_s: Pause after the end of a rescale of the job; doubled by each rescale of the policy that failed.
         method: Rescale method; ``rewrite`` for queries of Spark's own, which have no other.

@@ -120,6 +120,24 @@ def test_only_the_newest_offsets_in_topics_are_kept_and_not_those_of_an_earlier_
     assert catalog.topics(job) == TopicsRecord(job, 2, clock.now_ms(), (newer, rules))
 
 
+def test_of_each_time_step_the_last_epoch_and_the_last_backlog_are_found(
+    catalog: Catalog, job: str, register, clock
+) -> None:
+    register(catalog, "other")
+    measured_ms = []
+    for number in range(1, 7):
+        catalog.record_epoch(epoch(number, 400 * number))
+        catalog.record_epoch(epoch(number, 400 * number + 1, job="other"))
+        catalog.record_backlog(job, 1, [FILES])
+        measured_ms.append(clock.now_ms())
+        clock.advance(400)
+    # At 400, 800, 1,200, 1,600, 2,000 and 2,400 ms.
+    assert [each.epoch for each in catalog.epochs(job, step_ms=1_000)] == [2, 4, 6]
+    assert [each.epoch for each in catalog.epochs(job, since_ms=800, until_ms=2_000, step_ms=1_000)] == [2, 4]
+    last = {at_ms // 1_000: at_ms for at_ms in measured_ms}
+    assert [each.measured_ms for each in catalog.backlogs(job, step_ms=1_000)] == list(last.values())
+
+
 def test_a_measured_backlog_is_kept_for_a_day(catalog: Catalog, job: str, clock) -> None:
     first_ms = clock.now_ms()
     catalog.record_backlog(job, 1, [FILES, RULES])
@@ -133,6 +151,7 @@ def test_a_measured_backlog_is_kept_for_a_day(catalog: Catalog, job: str, clock)
     ]
     assert catalog.backlogs(job, until_ms=clock.now_ms()) == catalog.backlogs(job)[:1]
     assert catalog.backlogs(job, since_ms=first_ms + 1) == catalog.backlogs(job)[1:]
+    assert catalog.backlogs(job, until_ms=clock.now_ms(), step_ms=1_000) == catalog.backlogs(job)[:1]
     clock.advance(1)
     catalog.record_backlog(job, 2, [FILES])
     assert [each.generation for each in catalog.backlogs(job)] == [2, 2]

@@ -248,9 +248,13 @@ def test_what_arrived_is_known_for_longer_than_the_epochs_looked_at(
     catalog: Catalog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(autoscaling, "_EPOCHS", 10)
+    monkeypatch.setattr(autoscaling, "_COSTS", 40)
     driver = Driver(catalog, clock)
     driver.run(300, arriving=2, reading=1)
     found = figures_of(catalog, JOB, clock.now_ms())
+    assert len(found.epochs) == 40
+    rows = [(at_ms - found.arrived[0][0], total - found.arrived[0][1]) for at_ms, total in found.arrived]
+    assert all(total == pytest.approx(2 * at_ms, abs=4_000) for at_ms, total in rows)
     assert found.epoch_limit == 1_000 and found.left == found.waiting == 300_000
     (first_ms, first), (last_ms, last) = found.arrived[0], found.arrived[-1]
     assert last_ms - first_ms >= 270_000

@@ -180,11 +180,11 @@ def test_a_lag_beyond_its_limit_asks_for_more_only_where_rows_wait() -> None:
     wanted = PolicySettings(max_parallelism=16, max_lag_s=60, scale_out_after_s=0, cooldown_s=0)
     late = figures(4, arriving=20_000.0, lag_ms=600_000)
     assert decide(late, wanted, NOTHING).action == "stay"
-    # Two of 6 million rows may wait; the others are more than five minutes' work for what arrivals leave of the job.
-    assert decide(replace(late, waiting=6_000_000), wanted, NOTHING).parallelism == 5
-    assert decide(replace(late, waiting=6_000_000, lag_ms=1_000), wanted, NOTHING).action == "stay"
-    # This will be over soon.
-    assert decide(replace(late, waiting=4_000_000), wanted, NOTHING).action == "stay"
+    # Two of 8 million rows may wait; the others are eight minutes' work for what arrivals leave of the job.
+    assert decide(replace(late, waiting=8_000_000), wanted, NOTHING).parallelism == 6
+    assert decide(replace(late, waiting=8_000_000, lag_ms=1_000), wanted, NOTHING).action == "stay"
+    # This will be over soon, in seven minutes.
+    assert decide(replace(late, waiting=7_000_000), wanted, NOTHING).action == "stay"
     # If no source reports a backlog, the lag beyond its limit counts.
     unknown = replace(late, waiting=None, processed=20_000.0, lag_ms=4_000_000)
     assert decide(unknown, wanted, NOTHING).parallelism > 8
@@ -273,18 +273,73 @@ def test_a_scale_in_that_had_to_be_taken_back_waits_twice_as_long_the_next_time(
     assert waits.action == "stay" and "300 s of 360 s" in waits.reason
 
 
-def test_piles_more_than_ten_minutes_ago_count_once_a_scale_in_was_taken_back() -> None:
-    # 6 million rows at once, 15 minutes ago: more than 6 minutes for two subtasks, where one is allowed.
+def test_a_load_more_than_ten_minutes_ago_counts_once_a_scale_in_was_taken_back() -> None:
+    # 8 million rows in four minutes, 11 minutes ago: four subtasks keep up.
     from_ms = NOW_MS - 1_500_000
-    arrived = tuple((from_ms + at_ms, 6e6 * (at_ms >= 600_000)) for at_ms in range(0, 1_500_001, 15_000))
-    piles = figures(8, arriving=1_000.0, arrived=arrived)
+    arrived = tuple(
+        (from_ms + at_ms, 8e6 * min(1.0, max(0, at_ms - 600_000) / 240_000)) for at_ms in range(0, 1_500_001, 15_000)
+    )
+    loaded = figures(8, arriving=1_000.0, arrived=arrived)
     wanted = msgspec.structs.replace(LASTED, max_lag_s=60.0)
 
     def made(taken_back: int) -> Decision:
-        return decide(piles, wanted, replace(SLACK, parallelism=8, taken_back=taken_back))
+        return decide(loaded, wanted, replace(SLACK, parallelism=8, taken_back=taken_back))
 
     assert made(0).parallelism == 1
-    assert made(1).action == "stay" and made(1).memory.needed[-1][1] == 7
+    assert made(1).parallelism == 4
+
+
+def pile(ago_s: int, *, rows: float = 6e6, history_s: int = 3_600) -> tuple[tuple[int, float], ...]:
+    """Arrivals: nothing, but for rows within 15 seconds."""
+    from_ms = NOW_MS - 1_000 * history_s
+    return tuple(
+        (from_ms + at_ms, rows * (at_ms > 1_000 * (history_s - ago_s)))
+        for at_ms in range(0, 1_000 * history_s + 1, 15_000)
+    )
+
+
+@pytest.mark.parametrize(("ago_s", "kept"), [(900, 8), (3_000, 8), (3_400, 1)])
+def test_a_size_is_kept_for_a_pile_for_almost_an_hour(ago_s: int, kept: int) -> None:
+    # More than 6 minutes for two subtasks, where one is allowed; and 94 s for eight, which would be later with less.
+    piled = figures(8, arriving=1_000.0, arrived=pile(ago_s))
+    assert (
+        decide(piled, msgspec.structs.replace(LASTED, max_lag_s=60.0), replace(SLACK, parallelism=8)).parallelism
+        == kept
+    )
+
+
+@pytest.mark.parametrize(("arriving", "to"), [(7_000.0, 8), (7_500.0, 2)])
+def test_a_size_that_is_busy_between_piles_is_judged_by_ten_minutes(arriving: float, to: int) -> None:
+    # Two subtasks do 16,000 rows/s, and a tenth less if a row should be dearer than it seems.
+    wanted = msgspec.structs.replace(LASTED, min_parallelism=2, max_lag_s=60.0)
+    piled = figures(8, arriving=arriving, arrived=pile(2_000))
+    assert decide(piled, wanted, replace(SLACK, parallelism=8)).parallelism == to
+
+
+def test_piles_forty_minutes_apart_get_a_size_that_is_through_in_time() -> None:
+    # 150 s for four subtasks.
+    twice = [
+        (at_ms, first + second)
+        for (at_ms, first), (_, second) in zip(pile(200, rows=4.8e6), pile(2_600, rows=4.8e6), strict=True)
+    ]
+    wanted = msgspec.structs.replace(NO_WAIT, max_lag_s=60.0)
+    made = decide(figures(4, arriving=1_000.0, arrived=tuple(twice)), wanted, NOTHING)
+    # In 75 s since a pile began, and a tenth sooner if a row should be dearer than it seems.
+    assert (made.action, made.parallelism) == ("out", 9)
+    once = figures(4, arriving=1_000.0, arrived=pile(200, rows=4.8e6))
+    assert decide(once, wanted, NOTHING).action == "stay"
+
+
+@pytest.mark.parametrize(("low_s", "kept"), [(900, 5), (1_260, 5), (1_620, 1)])
+def test_a_load_that_came_after_a_while_may_come_again_after_as_long(low_s: int, kept: int) -> None:
+    # 40,000 rows/s for 20 minutes, 2,000 for 20 minutes before, and as few since.
+    from_ms = NOW_MS - 1_000 * (2_400 + low_s)
+    arrived = tuple(
+        (from_ms + at_ms, 2.0 * at_ms + 38.0 * min(1_200_000, max(0, at_ms - 1_200_000)))
+        for at_ms in range(0, NOW_MS - from_ms + 1, 15_000)
+    )
+    found = diagnose(figures(8, arriving=2_000.0, arrived=arrived), msgspec.structs.replace(LASTED, max_lag_s=60.0))
+    assert found is not None and (found.parallelism, found.kept) == (1, kept)
 
 
 @pytest.mark.parametrize("max_lag_s", [None, 599.0])

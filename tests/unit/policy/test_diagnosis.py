@@ -207,7 +207,7 @@ def test_rows_that_are_late_for_long_ask_for_more_though_one_epoch_reads_all_tha
         assert diagnosis is not None
         return diagnosis.name
 
-    assert found(5_000_000) is Ailment.TOO_SMALL
+    assert found(7_000_000) is Ailment.TOO_SMALL
     # What one epoch reads in time is no backlog: the lag is that of a silent source.
     assert found(900_000) is Ailment.TOO_LARGE
 

@@ -1,0 +1,64 @@
+"""What arrivals have done before and may do again: piles, and loads that came and went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+import numpy as np
+
+from statecore.policy.arrivals import Arrived
+
+PILES_MS = 3_300_000
+"""Piles less than this time apart are a pattern; those an hour apart are none."""
+# What arrives faster for longer is no pile but a load.
+_LONGEST_PILE_MS = 120_000
+# Of a load, means over so long tell high from low.
+_MEAN_MS = 120_000
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A load that is low, was high before, and low before that: for how long each, in ms; 0 without."""
+
+    low_ms: int = 0
+    high_ms: int = 0
+    before_ms: int = 0
+
+
+def piles(arrived: Arrived, rate: float, limit_s: float) -> Arrived:
+    """Return arrivals of at most a rate, but for piles.
+
+    A pile is what arrives faster for two minutes at most, and makes rows late by itself.
+
+    Args:
+        arrived: Arrivals.
+        rate: Rows a second that a job processes.
+        limit_s: For how long rows may wait.
+
+    """
+    kept = [(at_ms, 0.0) for at_ms, _ in arrived[:1]]
+    spans = [(to_ms - from_ms, after - before) for (from_ms, before), (to_ms, after) in pairwise(arrived)]
+    for is_faster, run in groupby(spans, key=lambda span: span[1] > rate * span[0] / 1000):
+        faster = list(run)
+        took_ms, rows = sum(ms for ms, _ in faster), sum(rows for _, rows in faster)
+        is_pile = took_ms <= _LONGEST_PILE_MS and rows > rate * (took_ms / 1000 + limit_s)
+        for ms, came in faster:
+            at_ms, before = kept[-1]
+            kept.append((at_ms + ms, before + (rate * ms / 1000 if is_faster and not is_pile else came)))
+    return kept
+
+
+def last_turn(arrived: Arrived, rate: float) -> Turn:
+    """Return for how long less than a rate has arrived, more than that before, and less before that."""
+    if len(arrived) < 2:
+        return Turn()
+    times_ms, rows = np.array(arrived, dtype=float).T
+    ends_ms = np.arange(times_ms[-1], times_ms[0], -_MEAN_MS)
+    totals = np.interp(ends_ms, times_ms, rows)
+    # The newest first.
+    high = (totals[:-1] - totals[1:]) * 1000 / _MEAN_MS > rate
+    runs = [(bool(is_high), sum(1 for _ in run) * _MEAN_MS) for is_high, run in groupby(high)][:3]
+    if not runs or runs[0][0]:
+        return Turn()
+    return Turn(*(ms for _, ms in runs))
