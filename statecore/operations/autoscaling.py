@@ -332,9 +332,9 @@ def _arrived(
         return []
     job, from_ms = epochs[-1].job, now_ms - HISTORY_MS
     times = [cost.committed_ms for cost in costs]
-    if len(costs) == _COSTS and times[0] > from_ms:
-        # What rows were read when is known at each commit before; there, one a step is enough.
-        epochs = [*catalog.epochs(job, since_ms=from_ms, until_ms=times[0], step_ms=STEP_MS), *epochs]
+    # Before these, one a step is enough. A job that was restored with less counts as many rows again.
+    older = catalog.epochs(job, since_ms=from_ms, until_ms=epochs[0].committed_ms, step_ms=STEP_MS)
+    epochs = [*(each for each in older if each.rows_total <= epochs[0].rows_total), *epochs]
     points = [(each.committed_ms, each.rows_total, backlog_rows(each.backlog, per_file)) for each in epochs]
     if all(waiting is None for _, _, waiting in points):
         return [(at_ms, float(rows)) for at_ms, rows, _ in points]

@@ -194,38 +194,42 @@ def since(arrived: Arrived, from_ms: int) -> Arrived:
     return arrived[bisect_left(arrived, from_ms, key=itemgetter(0)) :]
 
 
-def late_spells(arrived: Arrived, rate: float, limit_s: float) -> list[float]:
-    """Return how long rows would have waited longer than a limit, had a job processed ``rate`` rows a second.
+@dataclass(frozen=True, slots=True)
+class Spell:
+    """A time in which rows were late: when it began, and for how many seconds they were."""
 
-    Returns:
-        One item per spell, in seconds.
+    began_ms: int
+    seconds: float
 
-    """
+
+def late_spells(arrived: Arrived, rate: float, limit_s: float) -> list[Spell]:
+    """Return when rows would have waited longer than a limit, had a job processed ``rate`` rows a second."""
     return _played(arrived, rate, limit_s)[0]
 
 
 def late_s(arrived: Arrived, rate: float, limit_s: float) -> float:
     """Return for how many seconds rows would have been late, and those that would still wait will be."""
     spells, waiting = _played(arrived, rate, limit_s)
-    return sum(spells) + (max(0.0, waiting / rate - limit_s) if waiting else 0.0)
+    return sum(spell.seconds for spell in spells) + (max(0.0, waiting / rate - limit_s) if waiting else 0.0)
 
 
-def _played(arrived: Arrived, rate: float, limit_s: float) -> tuple[list[float], float]:
+def _played(arrived: Arrived, rate: float, limit_s: float) -> tuple[list[Spell], float]:
     """Return the spells in which rows would have been late, and the rows that would wait at the end."""
-    spells: list[float] = []
+    spells: list[Spell] = []
     if not arrived or rate <= 0:
         return spells, 0.0
-    done = arrived[0][1]
-    late_before = False
+    done, lag_s = arrived[0][1], 0.0
     for (from_ms, _), (to_ms, rows) in pairwise(arrived):
         done = min(rows, done + rate * (to_ms - from_ms) / 1000)
         # The oldest waiting row arrived when as many rows had arrived as are done now.
-        late = done < rows and to_ms - _when(arrived, done) > 1000 * limit_s
-        if late and not late_before:
-            spells.append(0.0)
-        if late:
-            spells[-1] += (to_ms - from_ms) / 1000
-        late_before = late
+        lag_before_s, lag_s = lag_s, (to_ms - _when(arrived, done)) / 1000 if done < rows else 0.0
+        if max(lag_before_s, lag_s) <= limit_s:
+            continue
+        if lag_before_s <= limit_s:
+            spells.append(Spell(from_ms, 0.0))
+        late = (max(lag_before_s, lag_s) - limit_s) / max(abs(lag_s - lag_before_s), 1e-9)
+        late_s = min(1.0, late) * (to_ms - from_ms) / 1000
+        spells[-1] = replace(spells[-1], seconds=spells[-1].seconds + late_s)
     return spells, arrived[-1][1] - done
 
 

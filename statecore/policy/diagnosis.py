@@ -135,7 +135,8 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
 def _short(needs: Needs) -> Diagnosis:
     """Return why a job does too little, and the size that helps."""
     figures, now = needs.figures, needs.now
-    if figures.busy is not None and figures.busy < _HELD_BACK:
+    # Between piles, a job is idle that is short for the next one.
+    if figures.busy is not None and figures.busy < _HELD_BACK and not needs.late_again():
         return _of(
             needs,
             Ailment.SOURCE_BOUND,

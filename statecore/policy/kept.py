@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 
 from statecore.policy.arrivals import TREND_MS, WINDOW_MS, late_s, since
 from statecore.policy.needs import Needs
 from statecore.policy.patterns import last_turn
 
 # How much longer a smaller size may be late.
-_ABOUT_AS_LATE_S = 15.0
+_ABOUT_AS_LATE_S = 20.0
 # What arrived in so short a time is no new rate yet, but may become one.
 _JUST_NOW_MS = 30_000
 # The beginning of what arrived lately; long enough that a pile there does not count for long.
@@ -31,7 +32,7 @@ def for_arrivals(needs: Needs, within_ms: int) -> int:
         return late_s(arrived, needs.measured.rows_per_second(size), needs.may_wait_s())
 
     most_s = late(needs.now) + _ABOUT_AS_LATE_S
-    return _smallest(needs, lambda size: late(size) <= most_s)
+    return next((size for size in needs.sizes if size < needs.now and late(size) <= most_s), needs.now)
 
 
 def has_fallen(needs: Needs, parallelism: int) -> bool:
@@ -56,8 +57,12 @@ def just_now(needs: Needs) -> int:
 
 def _for_piles(needs: Needs) -> int:
     """Return the smallest size with which piles would have been late no longer than with this one."""
-    most_s = sum(needs.late_in_piles(needs.now))
-    return _smallest(needs, lambda size: sum(needs.late_in_piles(size)) <= most_s)
+
+    def late(size: int) -> float:
+        return sum(spell.seconds for spell in needs.late_in_piles(size))
+
+    most_s = late(needs.now)
+    return _down_to(needs, lambda size: late(size) <= most_s)
 
 
 def _for_return(needs: Needs) -> int:
@@ -67,9 +72,10 @@ def _for_return(needs: Needs) -> int:
         turn = last_turn(needs.figures.arrived, needs.measured.rows_per_second(size))
         return turn.high_ms < _HIGH_MS or turn.low_ms >= _ABOUT_AS_LONG * turn.before_ms
 
-    larger = [size for size in needs.sizes if size < needs.now and not suffices(size)]
-    return next((size for size in needs.sizes if size > max(larger)), needs.now) if larger else needs.sizes[0]
+    return _down_to(needs, suffices)
 
 
-def _smallest(needs: Needs, suffices: Callable[[int], bool]) -> int:
-    return next((size for size in needs.sizes if size < needs.now and suffices(size)), needs.now)
+def _down_to(needs: Needs, suffices: Callable[[int], bool]) -> int:
+    """Return the smallest size such that it and all between it and the present one suffice."""
+    smaller = [size for size in needs.sizes if size < needs.now]
+    return min(takewhile(suffices, reversed(smaller)), default=needs.now)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from statecore.policy.alignment import aligned
-from statecore.policy.arrivals import TREND_MS, Arrived, late_spells, since
+from statecore.policy.arrivals import TREND_MS, Spell, late_spells, since
 from statecore.policy.capacity import Throughput
 from statecore.policy.figures import Figures
 from statecore.policy.patterns import PILES_MS, piles
@@ -38,9 +38,9 @@ _BACK_TO_BACK = 0.9
 # A spell in which rows are late is waited out when it is over so soon.
 _SOON_S = 450.0
 # Spells that show a pattern, not an accident, and the share of the time that they take at least.
-_PATTERN, _RARELY = 2, 0.04
+_PATTERN, _RARELY = 2, 0.03
 # Where what arrives in between takes more of the time, piles are no reason of their own.
-_BUSY_BETWEEN = 0.5
+_BUSY_BETWEEN = 0.4
 # Where rows may not be late, a scale-out drains the backlog this many times faster than it has to: they are late until
 # then. Still faster costs more than it saves, because a larger size is kept for a while after.
 _DRAINS_FASTER = 1.5
@@ -90,20 +90,20 @@ class Needs:
 
     def late_again(self) -> bool:
         """Return whether the arrivals lately made rows late more than once."""
-        lately, piled = self._late(self.now), self.late_in_piles(self.now)
-        return _is_pattern(lately, self._since(TREND_MS)) or _is_pattern(piled, self._since(PILES_MS))
+        return _is_pattern(self._late(self.now)) or _is_pattern(self.late_in_piles(self.now))
 
     def may_wait_s(self) -> float:
         """Return for how long rows may wait."""
         return self.settings.max_lag_s or self.settings.catch_up_s
 
-    def late_in_piles(self, parallelism: int) -> list[float]:
-        """Return the spells in which piles alone would have made rows late at a size, or nearly so at another one."""
-        margin = 1.0 if parallelism == self.now else 1 + self.settings.hysteresis
-        rate = self.measured.rows_per_second(parallelism) / margin
-        if self._arriving() > _BUSY_BETWEEN * rate:
+    def late_in_piles(self, parallelism: int) -> list[Spell]:
+        """Return the spells in which piles alone would have made rows late at a size."""
+        if self._arriving() > _BUSY_BETWEEN * self.measured.rows_per_second(parallelism):
             return []
-        return late_spells(piles(self._since(PILES_MS), rate, self.may_wait_s()), rate, self.may_wait_s())
+        rate = self._beyond_hysteresis(parallelism)
+        # A load that was high when the time begins must not look like a pile.
+        piled = piles(self.figures.arrived, rate, self.may_wait_s())
+        return late_spells(since(piled, self.figures.at_ms - PILES_MS), rate, self.may_wait_s())
 
     def needed(self, ahead_s: float = 0.0, *, faster: float = 1.0) -> float:
         """Return the rows a second that the job needs to process, if arrivals rise on as they do for a while.
@@ -309,17 +309,23 @@ class Needs:
         """Return for how long a backlog is left to drain because no rescale would end before; 0 before the first."""
         return min((self.figures.rescale_ms or 0) / 1000, _LONGEST_RESCALE_S)
 
-    def _late(self, parallelism: int) -> list[float]:
+    def _late(self, parallelism: int) -> list[Spell]:
         """Return the spells in which rows would have been late at a size."""
-        return late_spells(self._since(TREND_MS), self.measured.rows_per_second(parallelism), self.may_wait_s())
+        lately = since(self.figures.arrived, self.figures.at_ms - TREND_MS)
+        return late_spells(lately, self._beyond_hysteresis(parallelism), self.may_wait_s())
 
-    def _since(self, within_ms: int) -> Arrived:
-        return since(self.figures.arrived, self.figures.at_ms - within_ms)
+    def _beyond_hysteresis(self, parallelism: int) -> float:
+        """Return a throughput; another size has to be in time even if it were slower than expected."""
+        margin = 1.0 if parallelism == self.now else 1 + self.settings.hysteresis
+        return self.measured.rows_per_second(parallelism) / margin
 
 
-def _is_pattern(spells: list[float], arrived: Arrived) -> bool:
-    """Return whether rows were late more than once, and for much of the time."""
-    return len(spells) >= _PATTERN and 1000 * sum(spells) >= _RARELY * (arrived[-1][0] - arrived[0][0])
+def _is_pattern(spells: list[Spell]) -> bool:
+    """Return whether rows were late more than once, and for much of the time from one spell to the next."""
+    if len(spells) < _PATTERN:
+        return False
+    late_s = sum(spell.seconds for spell in spells[1:])
+    return 1000 * late_s >= _RARELY * (spells[-1].began_ms - spells[0].began_ms)
 
 
 def fills_memory(figures: Figures, settings: PolicySettings, parallelism: int) -> bool:

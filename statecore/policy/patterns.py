@@ -7,12 +7,12 @@ from itertools import groupby, pairwise
 
 import numpy as np
 
-from statecore.policy.arrivals import Arrived
+from statecore.policy.arrivals import STEP_MS, Arrived
 
 PILES_MS = 3_300_000
 """Piles less than this time apart are a pattern; those an hour apart are none."""
-# What arrives faster for longer is no pile but a load.
-_LONGEST_PILE_MS = 120_000
+# What arrives faster for longer is no pile but a load; arrivals are known by spans that may begin before a pile does.
+_LONGEST_PILE_MS = 120_000 + STEP_MS
 # Of a load, means over so long tell high from low.
 _MEAN_MS = 120_000
 
@@ -54,11 +54,13 @@ def last_turn(arrived: Arrived, rate: float) -> Turn:
     if len(arrived) < 2:
         return Turn()
     times_ms, rows = np.array(arrived, dtype=float).T
-    ends_ms = np.arange(times_ms[-1], times_ms[0], -_MEAN_MS)
+    ends_ms = np.arange(times_ms[-1], times_ms[0] - 1, -_MEAN_MS)
     totals = np.interp(ends_ms, times_ms, rows)
-    # The newest first.
+    # The newest first; one that differs from both beside it counts as they do.
     high = (totals[:-1] - totals[1:]) * 1000 / _MEAN_MS > rate
-    runs = [(bool(is_high), sum(1 for _ in run) * _MEAN_MS) for is_high, run in groupby(high)][:3]
+    known = np.pad(high, 1, mode="edge").astype(int) if len(high) else np.zeros(2, int)
+    lasting = known[:-2] + known[1:-1] + known[2:] >= 2
+    runs = [(bool(is_high), sum(1 for _ in run) * _MEAN_MS) for is_high, run in groupby(lasting)][:3]
     if not runs or runs[0][0]:
         return Turn()
     return Turn(*(ms for _, ms in runs))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 from collections import Counter
@@ -108,6 +109,8 @@ class Place:
             rows = [{"k": number % 2, "v": number}, {"k": 2, "v": 1}, {"k": number, "v": 0}]
             made = self.root / "made.json"
             made.write_text("\n".join(map(json.dumps, rows)))
+            # Spark reads files in the order of their times, which might be the same.
+            os.utime(made, (number, number))
             made.rename(self.input / f"{number:03}.json")
 
     def batches(self) -> dict[int, list[list[int]]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ from statecore.operations.backlog import rows_per_file
 from statecore.operations.rescaling import RescaleRequest
 from statecore.operations.standing import standing
 from statecore.policy import Ailment, Decision, Diagnosis, PolicyMemory, SlowSink
+from statecore.policy.arrivals import STEP_MS
 from statecore.policy.cost import FEWEST
 from statecore.testing import ManualClock
 
@@ -262,6 +264,31 @@ def test_what_arrived_is_known_for_longer_than_the_epochs_looked_at(
     driver.run(75, arriving=1, reading=5)
     # It reads all that waits, more than what seemed to be its limit.
     assert driver.waiting == 0 and figures_of(catalog, JOB, clock.now_ms()).epoch_limit == 5_000
+
+
+def test_rows_of_a_source_without_a_backlog_are_known_for_as_long(
+    catalog: Catalog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autoscaling, "_EPOCHS", 10)
+    monkeypatch.setattr(autoscaling, "_COSTS", 40)
+    driver = Driver(catalog, clock)
+    monkeypatch.setattr(driver, "_backlog", lambda: SourceBacklog("files"))
+    driver.run(300, arriving=1, reading=1)
+    times_ms = [at_ms for at_ms, _ in figures_of(catalog, JOB, clock.now_ms()).arrived]
+    assert times_ms[-1] - times_ms[0] >= 270_000
+    assert max(after - before for before, after in pairwise(times_ms)) <= 2 * STEP_MS
+
+
+def test_a_job_that_was_restored_with_fewer_rows_is_known_since_then(
+    catalog: Catalog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(autoscaling, "_EPOCHS", 10)
+    driver = Driver(catalog, clock)
+    driver.run(100, arriving=1, reading=1)
+    driver.rows = 0
+    driver.run(60, arriving=1, reading=1)
+    (first_ms, first), (last_ms, last) = (figures_of(catalog, JOB, clock.now_ms()).arrived[at] for at in (0, -1))
+    assert (last - first) / (last_ms - first_ms) == pytest.approx(1, rel=0.02)
 
 
 def test_a_job_of_short_epochs_has_run_like_this_since_its_last_rescale_and_not_since_the_oldest_epoch_looked_at(

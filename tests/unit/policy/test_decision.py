@@ -308,12 +308,36 @@ def test_a_size_is_kept_for_a_pile_for_almost_an_hour(ago_s: int, kept: int) -> 
     )
 
 
-@pytest.mark.parametrize(("arriving", "to"), [(7_000.0, 8), (7_500.0, 2)])
+@pytest.mark.parametrize(("arriving", "to"), [(7_900.0, 3), (8_100.0, 2)])
 def test_a_size_that_is_busy_between_piles_is_judged_by_ten_minutes(arriving: float, to: int) -> None:
-    # Two subtasks do 16,000 rows/s, and a tenth less if a row should be dearer than it seems.
-    wanted = msgspec.structs.replace(LASTED, min_parallelism=2, max_lag_s=60.0)
-    piled = figures(8, arriving=arriving, arrived=pile(2_000))
-    assert decide(piled, wanted, replace(SLACK, parallelism=8)).parallelism == to
+    # Two subtasks do 16,000 rows/s.
+    piled = figures(3, arriving=arriving, arrived=pile(2_000))
+    wanted = msgspec.structs.replace(LASTED, max_lag_s=60.0)
+    assert decide(piled, wanted, replace(SLACK, parallelism=3)).parallelism == to
+
+
+def test_the_end_of_a_load_before_that_hour_is_no_pile() -> None:
+    # 40,000 rows/s for 20 minutes until 54 minutes ago, and a pile since.
+    loaded = [
+        (at_ms, 8e6 + 40.0 * min(0, at_ms - NOW_MS + 3_240_000) + rows)
+        for at_ms, rows in pile(900, rows=4e6, history_s=4_440)
+    ]
+    found = figures(2, arriving=1_000.0, arrived=tuple(loaded))
+    assert decide(found, msgspec.structs.replace(NO_WAIT, max_lag_s=60.0), NOTHING).action == "stay"
+
+
+def test_what_a_smaller_size_is_kept_for_is_not_refused_to_one_in_between() -> None:
+    # With one subtask, what comes after the pile is a part of it, and makes it too long for one.
+    from_ms = NOW_MS - 3_600_000
+    arrived = tuple(
+        (
+            from_ms + at_ms,
+            60.0 * min(90_000, max(0, at_ms - 2_400_000)) + 10.0 * min(300_000, max(0, at_ms - 2_490_000)),
+        )
+        for at_ms in range(0, 3_600_001, 15_000)
+    )
+    found = diagnose(figures(8, arriving=1_000.0, arrived=arrived), msgspec.structs.replace(LASTED, max_lag_s=60.0))
+    assert found is not None and found.kept == 5
 
 
 def test_piles_forty_minutes_apart_get_a_size_that_is_through_in_time() -> None:
@@ -323,7 +347,7 @@ def test_piles_forty_minutes_apart_get_a_size_that_is_through_in_time() -> None:
         for (at_ms, first), (_, second) in zip(pile(200, rows=4.8e6), pile(2_600, rows=4.8e6), strict=True)
     ]
     wanted = msgspec.structs.replace(NO_WAIT, max_lag_s=60.0)
-    made = decide(figures(4, arriving=1_000.0, arrived=tuple(twice)), wanted, NOTHING)
+    made = decide(figures(4, arriving=1_000.0, arrived=tuple(twice), busy=0.3), wanted, NOTHING)
     # In 75 s since a pile began, and a tenth sooner if a row should be dearer than it seems.
     assert (made.action, made.parallelism) == ("out", 9)
     once = figures(4, arriving=1_000.0, arrived=pile(200, rows=4.8e6))
