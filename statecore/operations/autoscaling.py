@@ -332,9 +332,9 @@ def _arrived(
         return []
     job, from_ms = epochs[-1].job, now_ms - HISTORY_MS
     times = [cost.committed_ms for cost in costs]
-    # Before these, one a step is enough. A job that was restored with less counts as many rows again.
+    # Before these, one a step is enough.
     older = catalog.epochs(job, since_ms=from_ms, until_ms=epochs[0].committed_ms, step_ms=STEP_MS)
-    epochs = [*(each for each in older if each.rows_total <= epochs[0].rows_total), *epochs]
+    epochs = [*_since_restore(older, epochs[0].rows_total), *epochs]
     points = [(each.committed_ms, each.rows_total, backlog_rows(each.backlog, per_file)) for each in epochs]
     if all(waiting is None for _, _, waiting in points):
         return [(at_ms, float(rows)) for at_ms, rows, _ in points]
@@ -345,6 +345,23 @@ def _arrived(
     known = sorted((at_ms, float(rows + waiting)) for at_ms, rows, waiting in points if waiting is not None)
     # A listing may miss what an epoch has just read.
     return list(zip((at_ms for at_ms, _ in known), accumulate((rows for _, rows in known), max), strict=True))
+
+
+def _since_restore(epochs: Sequence[EpochRecord], rows_total: int) -> list[EpochRecord]:
+    """Return the epochs since the job was last restored with fewer rows, and counts them anew.
+
+    Args:
+        epochs: Epochs in order.
+        rows_total: Of the one after them.
+
+    """
+    since: list[EpochRecord] = []
+    for each in reversed(epochs):
+        if each.rows_total > rows_total:
+            break
+        since.append(each)
+        rows_total = each.rows_total
+    return since[::-1]
 
 
 def _backlogs(catalog: Catalog, job: str, since_ms: int, now_ms: int) -> Iterator[BacklogRecord]:

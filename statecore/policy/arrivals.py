@@ -227,9 +227,9 @@ def _played(arrived: Arrived, rate: float, limit_s: float) -> tuple[list[Spell],
             continue
         if lag_before_s <= limit_s:
             spells.append(Spell(from_ms, 0.0))
-        late = (max(lag_before_s, lag_s) - limit_s) / max(abs(lag_s - lag_before_s), 1e-9)
-        late_s = min(1.0, late) * (to_ms - from_ms) / 1000
-        spells[-1] = replace(spells[-1], seconds=spells[-1].seconds + late_s)
+        # The lag changes evenly, so it is beyond the limit for this share of the time.
+        share = min(1.0, (max(lag_before_s, lag_s) - limit_s) / max(abs(lag_s - lag_before_s), 1e-9))
+        spells[-1] = replace(spells[-1], seconds=spells[-1].seconds + share * (to_ms - from_ms) / 1000)
     return spells, arrived[-1][1] - done
 
 

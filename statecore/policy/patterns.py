@@ -40,10 +40,10 @@ def piles(arrived: Arrived, rate: float, limit_s: float) -> Arrived:
     kept = [(at_ms, 0.0) for at_ms, _ in arrived[:1]]
     spans = [(to_ms - from_ms, after - before) for (from_ms, before), (to_ms, after) in pairwise(arrived)]
     for is_faster, run in groupby(spans, key=lambda span: span[1] > rate * span[0] / 1000):
-        faster = list(run)
-        took_ms, rows = sum(ms for ms, _ in faster), sum(rows for _, rows in faster)
+        alike = list(run)
+        took_ms, rows = sum(ms for ms, _ in alike), sum(rows for _, rows in alike)
         is_pile = took_ms <= _LONGEST_PILE_MS and rows > rate * (took_ms / 1000 + limit_s)
-        for ms, came in faster:
+        for ms, came in alike:
             at_ms, before = kept[-1]
             kept.append((at_ms + ms, before + (rate * ms / 1000 if is_faster and not is_pile else came)))
     return kept
@@ -51,16 +51,17 @@ def piles(arrived: Arrived, rate: float, limit_s: float) -> Arrived:
 
 def last_turn(arrived: Arrived, rate: float) -> Turn:
     """Return for how long less than a rate has arrived, more than that before, and less before that."""
-    if len(arrived) < 2:
+    if not arrived:
         return Turn()
     times_ms, rows = np.array(arrived, dtype=float).T
     ends_ms = np.arange(times_ms[-1], times_ms[0] - 1, -_MEAN_MS)
     totals = np.interp(ends_ms, times_ms, rows)
-    # The newest first; one that differs from both beside it counts as they do.
+    # The newest first.
     high = (totals[:-1] - totals[1:]) * 1000 / _MEAN_MS > rate
-    known = np.pad(high, 1, mode="edge").astype(int) if len(high) else np.zeros(2, int)
-    lasting = known[:-2] + known[1:-1] + known[2:] >= 2
-    runs = [(bool(is_high), sum(1 for _ in run) * _MEAN_MS) for is_high, run in groupby(lasting)][:3]
-    if not runs or runs[0][0]:
+    if not len(high):
         return Turn()
-    return Turn(*(ms for _, ms in runs))
+    # One that differs from both beside it counts as they do.
+    padded = np.pad(high, 1, mode="edge").astype(int)
+    lasting = padded[:-2] + padded[1:-1] + padded[2:] >= 2
+    runs = [(bool(is_high), sum(1 for _ in run) * _MEAN_MS) for is_high, run in groupby(lasting)][:3]
+    return Turn() if runs[0][0] else Turn(*(ms for _, ms in runs))

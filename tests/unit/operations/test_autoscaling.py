@@ -246,11 +246,15 @@ def test_the_heaviest_keys_are_those_of_the_slowest_operator_over_its_time(
     assert list(found) == ["b", "a"]
 
 
-def test_what_arrived_is_known_for_longer_than_the_epochs_looked_at(
-    catalog: Catalog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look at few epochs, as if they were too many to look at all."""
     monkeypatch.setattr(autoscaling, "_EPOCHS", 10)
     monkeypatch.setattr(autoscaling, "_COSTS", 40)
+
+
+@pytest.mark.usefixtures("few_epochs")
+def test_what_arrived_is_known_for_longer_than_the_epochs_looked_at(catalog: Catalog, clock: ManualClock) -> None:
     driver = Driver(catalog, clock)
     driver.run(300, arriving=2, reading=1)
     found = figures_of(catalog, JOB, clock.now_ms())
@@ -266,11 +270,10 @@ def test_what_arrived_is_known_for_longer_than_the_epochs_looked_at(
     assert driver.waiting == 0 and figures_of(catalog, JOB, clock.now_ms()).epoch_limit == 5_000
 
 
+@pytest.mark.usefixtures("few_epochs")
 def test_rows_of_a_source_without_a_backlog_are_known_for_as_long(
     catalog: Catalog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(autoscaling, "_EPOCHS", 10)
-    monkeypatch.setattr(autoscaling, "_COSTS", 40)
     driver = Driver(catalog, clock)
     monkeypatch.setattr(driver, "_backlog", lambda: SourceBacklog("files"))
     driver.run(300, arriving=1, reading=1)
@@ -279,10 +282,8 @@ def test_rows_of_a_source_without_a_backlog_are_known_for_as_long(
     assert max(after - before for before, after in pairwise(times_ms)) <= 2 * STEP_MS
 
 
-def test_a_job_that_was_restored_with_fewer_rows_is_known_since_then(
-    catalog: Catalog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(autoscaling, "_EPOCHS", 10)
+@pytest.mark.usefixtures("few_epochs")
+def test_a_job_that_was_restored_with_fewer_rows_is_known_since_then(catalog: Catalog, clock: ManualClock) -> None:
     driver = Driver(catalog, clock)
     driver.run(100, arriving=1, reading=1)
     driver.rows = 0
@@ -291,10 +292,10 @@ def test_a_job_that_was_restored_with_fewer_rows_is_known_since_then(
     assert (last - first) / (last_ms - first_ms) == pytest.approx(1, rel=0.02)
 
 
+@pytest.mark.usefixtures("few_epochs")
 def test_a_job_of_short_epochs_has_run_like_this_since_its_last_rescale_and_not_since_the_oldest_epoch_looked_at(
-    catalog: Catalog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, clock: ManualClock
 ) -> None:
-    monkeypatch.setattr(autoscaling, "_EPOCHS", 10)
     driver = Driver(catalog, clock)
     driver.run(30, arriving=1, reading=1)
     assert figures_of(catalog, JOB, clock.now_ms()).settled_ms == START_MS + 1_000 - 501
