@@ -71,7 +71,7 @@ def set_policy(
         float | None, typer.Option(help="Seconds for which a larger size must be needed. Initially 60.")
     ] = None,
     scale_in_after: Annotated[
-        float | None, typer.Option(help="Seconds for which a smaller size must be enough. Initially 600.")
+        float | None, typer.Option(help="Seconds for which a smaller size must be enough. Initially 300.")
     ] = None,
     cooldown: Annotated[
         float | None,

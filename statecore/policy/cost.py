@@ -39,8 +39,8 @@ _TRUSTED = 0.25
 _CHANGED = 1.25
 _SAME = 4  # of so many epochs, one may be as before
 # Two epochs of so long in all show that rows have become dearer, if both have more rows than usual, ever more, and cost
-# alike: that is a job that falls behind, where an epoch that is cold or stuck has the usual rows. One of so long shows
-# that they have become cheaper: no accident makes an epoch fast.
+# alike: that is a job that falls behind, where an epoch that is cold or stuck has the usual rows, as the first that is
+# dearer may. One of so long shows that they have become cheaper: no accident makes an epoch fast.
 _DEARER_MS, _CHEAPER_MS = 60_000, 600_000
 _USUAL_ROWS = 0.9  # quantile
 # Relative error assumed of a fit to one or two epochs, which do not show their own.
@@ -169,10 +169,14 @@ def _few_show_it(epochs: Sequence[EpochCost], count: int, *, is_dearer: bool) ->
     whole_ms = sum(each.duration_ms for each in newest)
     if not is_dearer:
         return whole_ms >= _CHEAPER_MS
-    if count < 2 or whole_ms < _DEARER_MS or not before:
+    if whole_ms < _DEARER_MS or not before:
         return False
-    sizes = [float(np.quantile([each.rows for each in before], _USUAL_ROWS)), *(each.rows for each in newest)]
-    of_a_row = [each.duration_ms / each.rows for each in newest]
+    usual = float(np.quantile([each.rows for each in before], _USUAL_ROWS))
+    larger = newest[newest[0].rows <= usual :]
+    if len(larger) < 2:
+        return False
+    sizes = [usual, *(each.rows for each in larger)]
+    of_a_row = [each.duration_ms / each.rows for each in larger]
     return all(less < more for less, more in pairwise(sizes)) and max(of_a_row) <= _CHANGED * min(of_a_row)
 
 
@@ -182,7 +186,8 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
     kept = [each for each in known if 1 / _CHANGED < _ratio(each, fit) < _CHANGED]
     if not _suffice(kept):
         unknown = len(known) < len(epochs) and not _suffice(known)
-        return fit if fit.separated or unknown else _with_newest_phases(known[-FEWEST:], fit)
+        explains = fit.separated and _suffice(epochs)
+        return fit if explains or unknown else _with_newest_phases(known[-FEWEST:], fit)
     rows = np.array([float(each.rows) for each in kept])
     if fit.separated and not _spread(rows):
         # Epochs of one size do not show what one more row takes in a phase.

@@ -3,8 +3,8 @@
 The diagnosis says what ails the job, and which size it needs; the decision, whether now is the time. The policy scales
 out when a larger size has been needed for ``scale_out_after_s``. It scales in when smaller sizes have been enough for
 ``scale_in_after_s``, to the largest of them. A scale-in that had to be taken back doubles that time, so that a load
-that comes and goes keeps the size that does both. A scale-out that did not help is undone, and not tried again until
-the job changes.
+that comes and goes keeps the size that does both; a load that rises slowly takes none back. A scale-out that did not
+help is undone, and not tried again until the job changes.
 
 It rests for the cooldown after the end of a rescale. Each of its own rescales that fails doubles the next rest, and
 after ``BLOCKS_AFTER`` in a row the policy waits for a person.
@@ -30,15 +30,16 @@ BLOCKS_AFTER = 3
 """A policy is blocked when this number of its rescales have failed in a row."""
 # Shortest cooldown to double after a failure.
 _AFTER_FAILURE_S = 60.0
-# A scale-out within this many times scale_in_after_s after a scale-in takes it back.
-_TAKES_BACK = 6
+# A scale-out within this many times scale_in_after_s after a scale-in, to more than this share of the size before it,
+# takes it back. One to a smaller size follows a load that rises slowly.
+_TAKES_BACK, _BACK = 6, 0.75
 # A scale-in to more than this share of the size saves too little; and one that saves less than this share of what can
 # be saved now waits for the rest.
 _SMALLER, _MOST = 0.8, 0.75
 # The same where the load has fallen: what it needed before is forgotten within half an hour.
 _ALL = 0.9
 # A load that is lower for less than this share of scale_in_after_s ails nobody.
-_BRIEF = 0.2
+_BRIEF = 0.4
 # (times its throughput that a job needs, share of scale_out_after_s that it waits then). Beyond twice, a spike of a
 # minute and a half is still over before that. Beyond eight times, every epoch takes eight times as long as the one
 # before, and a rescale waits for its end: soon that costs more than a scale-out that was not needed.
@@ -46,10 +47,10 @@ _SHORTER = ((8.0, 0.25), (2.0, 0.85))
 # A scale-in must have been possible for so many times the downtime of a rescale: it then costs a twentieth of that.
 _PRICE = 20
 # A size that the policy did not choose is reduced by less than half only after so many times scale_in_after_s, six
-# hours: ten minutes do not show why somebody chose it.
-_HALF, _NOT_OURS = 0.5, 36
+# hours: a few minutes do not show why somebody chose it.
+_HALF, _NOT_OURS = 0.5, 72
 # Most times that scale_in_after_s is doubled.
-_DOUBLINGS = 5
+_DOUBLINGS = 6
 _FIGURES = re.compile(r"[\d.,]+")
 
 
@@ -170,7 +171,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         since_ms, hold_s = memory.known_since_ms, _scale_in_after_s(figures, settings, memory)
         target = _needed_lately(figures, memory, hold_s)
         if figures.parallelism != memory.chosen and target > _HALF * figures.parallelism:
-            hold_s *= _NOT_OURS
+            hold_s = _not_ours_s(figures, settings, memory)
             target = _needed_lately(figures, memory, hold_s)
     else:
         return _stay(figures, memory, found.text, found)
@@ -249,7 +250,7 @@ def _remember(figures: Figures, settings: PolicySettings, memory: PolicyMemory, 
     latest = _needed(found, memory)
     needed = [each for each in memory.needed if each[1] > latest]
     needed.append((now_ms, latest))
-    from_ms = now_ms - 1000 * _NOT_OURS * _scale_in_after_s(figures, settings, memory)
+    from_ms = now_ms - 1000 * _not_ours_s(figures, settings, memory)
     while len(needed) > 1 and needed[0][0] < from_ms:
         del needed[0]
     return replace(
@@ -293,6 +294,11 @@ def _scale_out_after_s(settings: PolicySettings, found: Diagnosis) -> float:
 def _scale_in_after_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
     worth_s = _PRICE * (figures.downtime_ms or 0) / 1000
     return max(settings.scale_in_after_s, worth_s) * 2.0 ** min(memory.taken_back, _DOUBLINGS)
+
+
+def _not_ours_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
+    """Return the hold time of a small scale-in from a size that the policy did not choose."""
+    return max(_scale_in_after_s(figures, settings, memory), _NOT_OURS * settings.scale_in_after_s)
 
 
 def _cooldown_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
@@ -340,30 +346,31 @@ def _go(
     if settings.observe:
         # Nothing changes, so the need goes on, and nothing will have to be taken back.
         return Decision(action, parallelism, workers, why, replace(memory, decided_ms=figures.at_ms), found)
-    taken_back = memory.taken_back + _taken_back(figures, settings, memory, action)
     effects = memory.effects
     if found is not None and found.name is Ailment.TOO_SMALL:
         effects = with_scale_out(effects, found, figures.parallelism, parallelism, figures.at_ms)
     after = replace(
-        _forget(memory, figures.parallelism),
+        _forget(_with_scale_ins(figures, settings, memory, parallelism), figures.parallelism),
         decided_ms=figures.at_ms,
-        shrunk_ms=figures.at_ms if action == "in" else None,
-        shrunk_from=(memory.shrunk_from or figures.parallelism) if action == "in" else None,
-        taken_back=max(0, taken_back),
         effects=effects,
         chosen=parallelism,
     )
     return Decision(action, parallelism, workers, why, after, found)
 
 
-def _taken_back(figures: Figures, settings: PolicySettings, memory: PolicyMemory, action: Action) -> int:
-    """Return 1 if a rescale takes the last scale-in back, -1 if that one has proved right; 0 without one, or early."""
-    if memory.shrunk_ms is None:
-        return 0
+def _with_scale_ins(figures: Figures, settings: PolicySettings, memory: PolicyMemory, parallelism: int) -> PolicyMemory:
+    """Return the memory of scale-ins after a rescale: the last ones, and how many had to be taken back."""
+    now_ms, before = figures.at_ms, memory.shrunk_from or figures.parallelism
     within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(figures, settings, memory)
-    if figures.at_ms - memory.shrunk_ms >= within_ms:
-        return -1
-    return 1 if action == "out" else 0
+    was_right = memory.shrunk_ms is not None and now_ms - memory.shrunk_ms >= within_ms
+    taken_back = max(0, memory.taken_back - was_right)
+    if parallelism < figures.parallelism:
+        return replace(memory, shrunk_ms=now_ms, shrunk_from=before, taken_back=taken_back)
+    if memory.shrunk_ms is not None and not was_right:
+        if parallelism <= _BACK * before:
+            return memory
+        taken_back += 1
+    return replace(memory, shrunk_ms=None, shrunk_from=None, taken_back=taken_back)
 
 
 def _undo(

@@ -49,7 +49,7 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     max_lag_s: _Seconds | None = None
     hysteresis: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.1
     scale_out_after_s: _Seconds = 60.0
-    scale_in_after_s: _Seconds = 600.0
+    scale_in_after_s: _Seconds = 300.0
     cooldown_s: _Seconds = 300.0
     method: Literal["live", "by_reference", "rewrite"] = "live"
     observe: bool = False

@@ -273,6 +273,21 @@ def test_a_scale_in_that_had_to_be_taken_back_waits_twice_as_long_the_next_time(
     assert waits.action == "stay" and "300 s of 360 s" in waits.reason
 
 
+@pytest.mark.parametrize(("to", "is_back"), [(6, False), (7, True)])
+def test_a_load_that_rises_slowly_takes_no_scale_in_back_before_it_is_where_it_was(to: int, is_back: bool) -> None:
+    shrunk = PolicyMemory(parallelism=2, chosen=2, shrunk_ms=NOW_MS - 60_000, shrunk_from=8)
+    # One subtask does 8,000 rows/s.
+    made = decide(figures(2, arriving=6_800.0 * (to - 0.5)), LASTED, shrunk)
+    assert (made.parallelism, made.memory.taken_back) == (to, int(is_back))
+    assert made.memory.shrunk_from == (None if is_back else 8)
+
+
+def test_a_load_that_rises_back_in_steps_takes_the_scale_in_back_with_the_last() -> None:
+    shrunk = PolicyMemory(parallelism=6, chosen=6, shrunk_ms=NOW_MS - 60_000, shrunk_from=8)
+    made = decide(figures(6, arriving=51_000.0), LASTED, shrunk)
+    assert (made.parallelism, made.memory.taken_back, made.memory.shrunk_from) == (8, 1, None)
+
+
 def test_a_load_more_than_ten_minutes_ago_counts_once_a_scale_in_was_taken_back() -> None:
     # 8 million rows in four minutes, 11 minutes ago: four subtasks keep up.
     from_ms = NOW_MS - 1_500_000
@@ -313,7 +328,7 @@ def test_a_size_that_is_busy_between_piles_is_judged_by_ten_minutes(arriving: fl
     # Two subtasks do 16,000 rows/s.
     piled = figures(3, arriving=arriving, arrived=pile(2_000))
     wanted = msgspec.structs.replace(LASTED, min_parallelism=2, max_lag_s=60.0)
-    assert decide(piled, wanted, replace(SLACK, parallelism=3)).parallelism == to
+    assert decide(piled, wanted, replace(SLACK, parallelism=3, chosen=3)).parallelism == to
 
 
 def test_the_end_of_a_load_before_that_hour_is_no_pile() -> None:
@@ -412,7 +427,7 @@ def test_more_workers_come_before_one_is_killed_for_its_memory() -> None:
 
 def test_a_scale_in_leaves_every_worker_the_memory_for_what_all_hold_now() -> None:
     idle = figures(8, workers=8, memory_share=0.4, arriving=1_000.0)
-    memory = replace(SLACK, parallelism=8)
+    memory = replace(SLACK, parallelism=8, chosen=8)
     made = decide(idle, LASTED, memory)
     # Of 8 × 0.4, a fifth is 0.64 and a quarter 0.8.
     assert (made.action, made.parallelism, made.workers) == ("in", 5, 5)
@@ -427,7 +442,7 @@ def test_a_scale_in_leaves_every_worker_the_memory_for_what_all_hold_now() -> No
 
 def test_a_scale_in_saves_a_fifth_at_least_and_most_of_what_it_can() -> None:
     def made(needed: int, at_last: float) -> str:
-        memory = replace(SLACK, parallelism=8, needed=((NOW_MS - 100_000, needed),), known_since_ms=0)
+        memory = replace(SLACK, parallelism=8, chosen=8, needed=((NOW_MS - 100_000, needed),), known_since_ms=0)
         return decide(figures(8, arriving=at_last), LASTED, memory).reason
 
     assert "7 would not be worth a rescale" in made(7, 5_000.0)
@@ -446,7 +461,7 @@ def test_a_size_that_the_policy_did_not_choose_is_reduced_by_less_than_half_only
     # What was needed in these hours counts.
     needed = decide(idle, wanted, replace(later, needed=((NOW_MS - 2 * hour_ms, 4),)))
     assert needed.action == "stay" and "soon still less will have been enough" in needed.reason
-    # Ten minutes do for more, and for a size of its own.
+    # Five minutes do for more, and for a size of its own.
     assert decide(replace(idle, arriving=11_000.0), wanted, since).parallelism == 2
     assert decide(idle, wanted, replace(since, chosen=5)).parallelism == 3
 

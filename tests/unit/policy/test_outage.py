@@ -79,7 +79,7 @@ def test_a_day_with_a_peak_takes_few_rescales() -> None:
     ("ailment", "world"),
     [
         ("hot_key", {"hot_key_share": 0.6}),
-        ("sink_bound", {"sink_us_per_row": 20, "sink_slow": ((600, 9_999, 12),), "parallelism": 4}),
+        ("sink_bound", {"sink_us_per_row": 20, "sink_slow": ((600, 9_999, 12),), "parallelism": 3}),
         ("source_bound", {"epoch_limit_rows": 20_000, "fixed_ms": 2_000}),
         ("at_limit", {"max_parallelism": 2}),
     ],
