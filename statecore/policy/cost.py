@@ -38,9 +38,9 @@ _TRUSTED = 0.25
 # Newest epochs in a row that are off by more than this factor show that the cost itself has changed.
 _CHANGED = 1.25
 _SAME = 4  # of so many epochs, one may be as before
-# Two epochs of so long in all show that rows have become dearer, if both have more rows than usual, ever more, and cost
-# alike: that is a job that falls behind, where an epoch that is cold or stuck has the usual rows, as the first that is
-# dearer may. One of so long shows that they have become cheaper: no accident makes an epoch fast.
+# Epochs that cost alike, of so long in all, show that rows have become dearer, if two have more rows than usual, and
+# ever more: that is a job that falls behind, where an epoch that is cold or stuck has the usual rows. One of so long
+# shows that they have become cheaper: no accident makes an epoch fast.
 _DEARER_MS, _CHEAPER_MS = 60_000, 600_000
 _USUAL_ROWS = 0.9  # quantile
 # Relative error assumed of a fit to one or two epochs, which do not show their own.
@@ -166,18 +166,18 @@ def _changed(epochs: Sequence[EpochCost], fit: CostFit) -> int:
 def _few_show_it(epochs: Sequence[EpochCost], count: int, *, is_dearer: bool) -> bool:
     """Return whether the newest epochs show a new cost although they are too few for a fit."""
     newest, before = epochs[-count:], epochs[:-count]
-    whole_ms = sum(each.duration_ms for each in newest)
     if not is_dearer:
-        return whole_ms >= _CHEAPER_MS
-    if whole_ms < _DEARER_MS or not before:
+        return sum(each.duration_ms for each in newest) >= _CHEAPER_MS
+    if not before:
         return False
     usual = float(np.quantile([each.rows for each in before], _USUAL_ROWS))
-    larger = newest[newest[0].rows <= usual :]
+    larger = newest if newest[0].rows > usual else newest[1:]
     if len(larger) < 2:
         return False
-    sizes = [usual, *(each.rows for each in larger)]
-    of_a_row = [each.duration_ms / each.rows for each in larger]
-    return all(less < more for less, more in pairwise(sizes)) and max(of_a_row) <= _CHANGED * min(of_a_row)
+    rise = all(less < more for less, more in pairwise([usual, *(each.rows for each in larger)]))
+    least_ms = min(each.duration_ms / each.rows for each in newest)
+    alike = [each for each in newest if each.duration_ms <= _CHANGED * least_ms * each.rows]
+    return rise and alike[-len(larger) :] == larger and sum(each.duration_ms for each in alike) >= _DEARER_MS
 
 
 def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:

@@ -49,8 +49,10 @@ _PRICE = 20
 # A size that the policy did not choose is reduced by less than half only after so many times scale_in_after_s, six
 # hours: a few minutes do not show why somebody chose it.
 _HALF, _NOT_OURS = 0.5, 72
+# A silent source may deliver again: so many times scale_in_after_s pass before a job of unknown throughput shrinks.
+_SILENT = 2
 # Most times that scale_in_after_s is doubled.
-_DOUBLINGS = 6
+_DOUBLINGS = 5
 _FIGURES = re.compile(r"[\d.,]+")
 
 
@@ -68,6 +70,7 @@ class PolicyMemory:
             known.
         shrunk_ms: Time of the last decision to scale in.
         shrunk_from: The size before it, and before those right before it.
+        shrunk_to: The size that it was for.
         taken_back: Scale-ins that had to be taken back, less those that proved right.
         effects: What earlier scale-outs brought, of this version of the job.
         version: ``Figures.version`` at the last look.
@@ -86,6 +89,7 @@ class PolicyMemory:
     known_since_ms: int | None = None
     shrunk_ms: int | None = None
     shrunk_from: int | None = None
+    shrunk_to: int | None = None
     taken_back: int = 0
     effects: tuple[Effect, ...] = ()
     version: str = ""
@@ -148,7 +152,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         if held is not None:
             return _stay(figures, nothing, f"{why}; {held}", found)
         # Limits and schedules take back no scale-in: the load did not return.
-        made = _go(figures, settings, replace(nothing, shrunk_ms=None, shrunk_from=None), allowed, why, found)
+        made = _go(figures, settings, _without_scale_in(nothing), allowed, why, found)
         # Nor do they show whether a larger size helps.
         return replace(made, memory=replace(made.memory, effects=nothing.effects))
     if found is None:
@@ -197,7 +201,7 @@ def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory
         return _stay(figures, nothing, why, None)
     known_ms = memory.slack_since_ms if memory.parallelism == now else None
     since_ms = figures.at_ms if known_ms is None else known_ms
-    hold_s = _scale_in_after_s(figures, settings, memory)
+    hold_s = _SILENT * _scale_in_after_s(figures, settings, memory)
     held_s = (figures.at_ms - since_ms) / 1000
     why = f"{why}, but nothing arrives and nothing waits; this has lasted {held_s:.0f} s"
     if held_s < hold_s or held is not None:
@@ -333,7 +337,8 @@ def _go(
     why: str,
     found: Diagnosis | None,
 ) -> Decision:
-    parallelism, note = in_one_step(figures, settings, parallelism)
+    wanted = parallelism
+    parallelism, note = in_one_step(figures, settings, wanted)
     why += note
     if figures.downtime_ms:
         why += f"; the rescale stops the job for about {figures.downtime_ms / 1000:.0f} s"
@@ -346,11 +351,13 @@ def _go(
     if settings.observe:
         # Nothing changes, so the need goes on, and nothing will have to be taken back.
         return Decision(action, parallelism, workers, why, replace(memory, decided_ms=figures.at_ms), found)
+    for_limit = found is not None and found.name is Ailment.SOURCE_BOUND
+    memory = _with_scale_ins(figures, settings, memory, (wanted, parallelism), for_limit=for_limit)
     effects = memory.effects
     if found is not None and found.name is Ailment.TOO_SMALL:
         effects = with_scale_out(effects, found, figures.parallelism, parallelism, figures.at_ms)
     after = replace(
-        _forget(_with_scale_ins(figures, settings, memory, parallelism), figures.parallelism),
+        _forget(memory, figures.parallelism),
         decided_ms=figures.at_ms,
         effects=effects,
         chosen=parallelism,
@@ -358,19 +365,33 @@ def _go(
     return Decision(action, parallelism, workers, why, after, found)
 
 
-def _with_scale_ins(figures: Figures, settings: PolicySettings, memory: PolicyMemory, parallelism: int) -> PolicyMemory:
-    """Return the memory of scale-ins after a rescale: the last ones, and how many had to be taken back."""
-    now_ms, before = figures.at_ms, memory.shrunk_from or figures.parallelism
+def _with_scale_ins(
+    figures: Figures, settings: PolicySettings, memory: PolicyMemory, sizes: tuple[int, int], *, for_limit: bool
+) -> PolicyMemory:
+    """Return the memory of scale-ins after a decision: the last ones, and how many had to be taken back.
+
+    Of the two sizes, the first is needed, and one step gets to the second. A scale-out for the limit of the source
+    takes a scale-in back that was the first to meet it.
+    """
+    wanted, to = sizes
+    now_ms, now, shrunk_ms = figures.at_ms, figures.parallelism, memory.shrunk_ms
     within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(figures, settings, memory)
-    was_right = memory.shrunk_ms is not None and now_ms - memory.shrunk_ms >= within_ms
-    taken_back = max(0, memory.taken_back - was_right)
-    if parallelism < figures.parallelism:
-        return replace(memory, shrunk_ms=now_ms, shrunk_from=before, taken_back=taken_back)
-    if memory.shrunk_ms is not None and not was_right:
-        if parallelism <= _BACK * before:
-            return memory
-        taken_back += 1
-    return replace(memory, shrunk_ms=None, shrunk_from=None, taken_back=taken_back)
+    is_new = shrunk_ms is not None and now_ms - shrunk_ms < within_ms
+    # Since then nothing has risen.
+    goes_on = now == memory.shrunk_to
+    proved = shrunk_ms is not None and not is_new and goes_on
+    taken_back = max(0, memory.taken_back - proved)
+    before = memory.shrunk_from if is_new else None
+    if wanted < now:
+        from_ = before if before is not None and goes_on else now
+        return replace(memory, shrunk_ms=now_ms, shrunk_from=from_, shrunk_to=to, taken_back=taken_back)
+    if before is not None and wanted <= _BACK * min(before, settings.max_parallelism) and not for_limit:
+        return memory
+    return replace(_without_scale_in(memory), taken_back=taken_back + is_new)
+
+
+def _without_scale_in(memory: PolicyMemory) -> PolicyMemory:
+    return replace(memory, shrunk_ms=None, shrunk_from=None, shrunk_to=None)
 
 
 def _undo(
@@ -389,6 +410,7 @@ def _undo(
         made.memory,
         shrunk_ms=memory.shrunk_ms,
         shrunk_from=memory.shrunk_from,
+        shrunk_to=memory.shrunk_to,
         taken_back=memory.taken_back,
         effects=effects,
     )

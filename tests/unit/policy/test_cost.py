@@ -79,8 +79,8 @@ def test_two_ever_larger_epochs_of_a_minute_together_show_that_rows_have_become_
 
 
 def test_the_first_epoch_that_is_dearer_may_have_the_usual_rows_and_the_phases_are_known_at_once() -> None:
-    sizes = (4_800, 20_000, 45_000)
-    slow = [EpochCost(100 + at, 4, rows, 500 + rows, 0, rows // 5, rows * 4 // 5) for at, rows in enumerate(sizes)]
+    sizes = (4_400, 20_000, 37_000)
+    slow = [EpochCost(100 + at, 4, rows, 400 + rows, 0, rows // 5, rows * 4 // 5) for at, rows in enumerate(sizes)]
     fit = fit_cost([*USUAL, *slow])
     assert fit is not None and fit.phased
     assert (fit.row_ms, fit.work, fit.publish) == pytest.approx((1.0, 0.2, 0.8))
@@ -91,7 +91,8 @@ def test_the_first_epoch_that_is_dearer_may_have_the_usual_rows_and_the_phases_a
     [
         pytest.param([(5_000, 600_000)], id="one that is stuck"),
         pytest.param([(5_000, 40_000), (100_000, 90_000)], id="one that is cold, and one that is not"),
-        pytest.param([(5_000, 40_000), (100_000, 40_000)], id="one that is cold, and a larger one that is less so"),
+        pytest.param([(4_400, 40_000), (100_000, 40_000)], id="one that is cold, and a larger one that is less so"),
+        pytest.param([(4_400, 45_000), (20_000, 8_000), (26_000, 10_400)], id="one that is stuck, and two not long"),
         pytest.param([(7_500, 35_000), (7_500, 30_000)], id="two as large as the source's limit"),
         pytest.param([(20_000, 20_000), (35_000, 35_000)], id="two that are not long"),
     ],

@@ -116,7 +116,7 @@ def test_a_need_must_last_and_a_lower_one_must_last_longer() -> None:
 
 def test_a_job_whose_size_it_has_chosen_and_that_is_idle_before_it_is_measured_shrinks() -> None:
     wanted = PolicySettings(
-        min_parallelism=2, max_parallelism=16, scale_out_after_s=0, scale_in_after_s=60, cooldown_s=0
+        min_parallelism=2, max_parallelism=16, scale_out_after_s=0, scale_in_after_s=30, cooldown_s=0
     )
     out = decide(figures(4, arriving=40_000.0), wanted, NOTHING)
     few = replace(figures(out.parallelism, arriving=0.0), epochs=figures(out.parallelism).epochs[:3])
@@ -283,9 +283,24 @@ def test_a_load_that_rises_slowly_takes_no_scale_in_back_before_it_is_where_it_w
 
 
 def test_a_load_that_rises_back_in_steps_takes_the_scale_in_back_with_the_last() -> None:
-    shrunk = PolicyMemory(parallelism=6, chosen=6, shrunk_ms=NOW_MS - 60_000, shrunk_from=8)
+    shrunk = PolicyMemory(parallelism=6, chosen=6, shrunk_ms=NOW_MS - 60_000, shrunk_from=8, shrunk_to=2)
     made = decide(figures(6, arriving=51_000.0), LASTED, shrunk)
     assert (made.parallelism, made.memory.taken_back, made.memory.shrunk_from) == (8, 1, None)
+    # A step that the settings limit does not hide how much is needed.
+    stepped = decide(figures(6, arriving=51_000.0), msgspec.structs.replace(LASTED, max_step=1), shrunk)
+    assert (stepped.parallelism, stepped.memory.taken_back) == (7, 1)
+    # Nor does a limit that is lower now.
+    limited = decide(figures(2, arriving=51_000.0), msgspec.structs.replace(LASTED, max_parallelism=5), shrunk)
+    assert (limited.parallelism, limited.memory.taken_back) == (5, 1)
+
+
+@pytest.mark.parametrize(("shrunk_to", "ago_s", "from_"), [(4, 60, 16), (2, 60, 4), (4, 6_000, 4)])
+def test_scale_ins_in_a_row_are_one_until_the_load_rises_or_they_have_proved_right(
+    shrunk_to: int, ago_s: int, from_: int
+) -> None:
+    memory = replace(SLACK, shrunk_ms=NOW_MS - 1_000 * ago_s, shrunk_from=16, shrunk_to=shrunk_to)
+    made = decide(figures(4, arriving=5_000.0), LASTED, memory)
+    assert (made.action, made.memory.shrunk_from, made.memory.shrunk_to) == ("in", from_, made.parallelism)
 
 
 def test_a_load_more_than_ten_minutes_ago_counts_once_a_scale_in_was_taken_back() -> None:
@@ -403,7 +418,7 @@ def test_a_size_that_is_enough_is_not_short_with_the_same_figures() -> None:
 
 def test_a_scale_in_that_proved_right_halves_that_time_again() -> None:
     def after(made: Figures, **memory: Any) -> int:
-        return decide(made, LASTED, replace(SLACK, taken_back=2, **memory)).memory.taken_back
+        return decide(made, LASTED, replace(SLACK, taken_back=2, **{"shrunk_to": 4} | memory)).memory.taken_back
 
     falls_on, rises = figures(4, arriving=5_000.0), figures(4, arriving=40_000.0)
     long_ms = NOW_MS - 6 * 4 * 180_000
@@ -413,6 +428,8 @@ def test_a_scale_in_that_proved_right_halves_that_time_again() -> None:
     assert after(rises, shrunk_ms=long_ms) == 1
     assert after(rises, shrunk_ms=long_ms + 1) == 3
     assert after(falls_on) == after(rises) == 2
+    # Nor does one that was partly taken back.
+    assert after(falls_on, shrunk_ms=long_ms, shrunk_to=2) == after(rises, shrunk_ms=long_ms, shrunk_to=2) == 2
 
 
 def test_more_workers_come_before_one_is_killed_for_its_memory() -> None:

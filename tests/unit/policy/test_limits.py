@@ -60,8 +60,7 @@ def back(shrunk_from: int | None) -> Decision:
 
 def test_only_a_scale_in_of_its_own_is_taken_back() -> None:
     made = back(11)
-    # As far as it helps: the rest may come later.
-    assert (made.action, made.parallelism, made.memory.shrunk_from) == ("out", 3, 11)
+    assert (made.action, made.parallelism, made.memory.taken_back, made.memory.shrunk_from) == ("out", 3, 1, None)
     assert made.diagnosis is not None and made.diagnosis.name is Ailment.SOURCE_BOUND
     assert made.reason.endswith("so the scale-in is taken back; this has lasted 0 s")
     stays = back(None)
