@@ -352,7 +352,7 @@ def _go(
         # Nothing changes, so the need goes on, and nothing will have to be taken back.
         return Decision(action, parallelism, workers, why, replace(memory, decided_ms=figures.at_ms), found)
     for_limit = found is not None and found.name is Ailment.SOURCE_BOUND
-    memory = _with_scale_ins(figures, settings, memory, (wanted, parallelism), for_limit=for_limit)
+    memory = _with_scale_ins(figures, settings, memory, wanted, parallelism, for_limit=for_limit)
     effects = memory.effects
     if found is not None and found.name is Ailment.TOO_SMALL:
         effects = with_scale_out(effects, found, figures.parallelism, parallelism, figures.at_ms)
@@ -366,14 +366,13 @@ def _go(
 
 
 def _with_scale_ins(
-    figures: Figures, settings: PolicySettings, memory: PolicyMemory, sizes: tuple[int, int], *, for_limit: bool
+    figures: Figures, settings: PolicySettings, memory: PolicyMemory, wanted: int, to: int, *, for_limit: bool
 ) -> PolicyMemory:
     """Return the memory of scale-ins after a decision: the last ones, and how many had to be taken back.
 
-    Of the two sizes, the first is needed, and one step gets to the second. A scale-out for the limit of the source
-    takes a scale-in back that was the first to meet it.
+    The job wants a size, and one step gets it to another one on the way. A scale-out for the limit of the source takes
+    a scale-in back that was the first to meet it.
     """
-    wanted, to = sizes
     now_ms, now, shrunk_ms = figures.at_ms, figures.parallelism, memory.shrunk_ms
     within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(figures, settings, memory)
     is_new = shrunk_ms is not None and now_ms - shrunk_ms < within_ms

@@ -92,7 +92,7 @@ def test_the_first_epoch_that_is_dearer_may_have_the_usual_rows_and_the_phases_a
         pytest.param([(5_000, 600_000)], id="one that is stuck"),
         pytest.param([(5_000, 40_000), (100_000, 90_000)], id="one that is cold, and one that is not"),
         pytest.param([(4_400, 40_000), (100_000, 40_000)], id="one that is cold, and a larger one that is less so"),
-        pytest.param([(4_400, 45_000), (20_000, 8_000), (26_000, 10_400)], id="one that is stuck, and two not long"),
+        pytest.param([(4_400, 45_000), (20_000, 10_000), (26_000, 13_000)], id="one that is stuck, and two not long"),
         pytest.param([(7_500, 35_000), (7_500, 30_000)], id="two as large as the source's limit"),
         pytest.param([(20_000, 20_000), (35_000, 35_000)], id="two that are not long"),
     ],

@@ -287,8 +287,8 @@ def test_a_load_that_rises_back_in_steps_takes_the_scale_in_back_with_the_last()
     made = decide(figures(6, arriving=51_000.0), LASTED, shrunk)
     assert (made.parallelism, made.memory.taken_back, made.memory.shrunk_from) == (8, 1, None)
     # A step that the settings limit does not hide how much is needed.
-    stepped = decide(figures(6, arriving=51_000.0), msgspec.structs.replace(LASTED, max_step=1), shrunk)
-    assert (stepped.parallelism, stepped.memory.taken_back) == (7, 1)
+    stepped = decide(figures(2, arriving=51_000.0), msgspec.structs.replace(LASTED, max_step=1), shrunk)
+    assert (stepped.parallelism, stepped.memory.taken_back) == (3, 1)
     # Nor does a limit that is lower now.
     limited = decide(figures(2, arriving=51_000.0), msgspec.structs.replace(LASTED, max_parallelism=5), shrunk)
     assert (limited.parallelism, limited.memory.taken_back) == (5, 1)
@@ -475,6 +475,8 @@ def test_a_size_that_the_policy_did_not_choose_is_reduced_by_less_than_half_only
     assert waits.action == "stay" and waits.reason.endswith("18000 s of 21600 s")
     later = replace(since, known_since_ms=NOW_MS - 6 * hour_ms)
     assert decide(idle, wanted, later).parallelism == 3
+    # A downtime that makes it wait for 20 minutes does not prolong that.
+    assert decide(replace(idle, downtime_ms=60_000), wanted, later).parallelism == 3
     # What was needed in these hours counts.
     needed = decide(idle, wanted, replace(later, needed=((NOW_MS - 2 * hour_ms, 4),)))
     assert needed.action == "stay" and "soon still less will have been enough" in needed.reason

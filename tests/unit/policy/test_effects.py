@@ -89,7 +89,7 @@ def test_it_is_not_judged_by_its_first_two_minutes() -> None:
 
 def test_what_an_undone_scale_out_leaves_is_no_scale_in_that_could_be_taken_back() -> None:
     memory = undone().memory
-    assert (memory.shrunk_ms, memory.taken_back) == (None, 0)
+    assert (memory.shrunk_ms, memory.shrunk_from, memory.shrunk_to, memory.taken_back) == (None, None, None, 0)
 
 
 def test_it_is_undone_once_although_somebody_scales_out_again() -> None:
