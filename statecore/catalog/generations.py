@@ -84,8 +84,9 @@ class Generations(Queries):
         lineage: int | None = None,
         epoch: int | None = None,
         version: str | None = None,
+        trigger_ms: int | None = None,
     ) -> bool:
-        """Record that the driver is alive, its newest committed epoch, and its release.
+        """Record that the driver is alive, its newest committed epoch, its release, and its trigger interval.
 
         Returns False when there is a higher generation or this one has ended: the caller must stop.
         """
@@ -95,7 +96,7 @@ class Generations(Queries):
             if found.ended or newest is None or newest.generation > generation:
                 return False
             given: dict[str, Any] = {"state": state, "heartbeat_ms": self._now_ms(connection)}
-            given |= {"lineage": lineage, "epoch": epoch, "version": version}
+            given |= {"lineage": lineage, "epoch": epoch, "version": version, "trigger_ms": trigger_ms}
             values = {field: value for field, value in given.items() if value is not None}
             connection.execute(update(generations).where(_is(job, generation)).values(**values))
             return True

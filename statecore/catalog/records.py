@@ -130,6 +130,8 @@ class GenerationRecord:
         pid: First process of its session.
         process_started_ms: When that process started, by its host's clock: a later process may get its pid.
         version: Release of statecore that its driver runs; None until the driver's first heartbeat.
+        trigger_ms: Shortest time from the start of an epoch to the start of the next; None until its query has started,
+            and of a query that runs once.
 
     """
 
@@ -148,6 +150,7 @@ class GenerationRecord:
     pid: int | None = None
     process_started_ms: int | None = None
     version: str | None = None
+    trigger_ms: int | None = None
 
     @property
     def ended(self) -> bool:

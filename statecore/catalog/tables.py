@@ -147,6 +147,7 @@ generations = Table(
     Column("pid", Integer),
     Column("process_started_ms", BigInteger),
     Column("version", String(50)),
+    Column("trigger_ms", BigInteger),
 )
 
 requests = Table(

@@ -139,6 +139,8 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         failure=str(failed[0].error) if failed else "",
         made_in_a_day=catalog.decisions_made(job, now_ms - _DAY_MS),
         epoch_limit=epoch_limit(left),
+        # A driver that starts tells it late.
+        trigger_ms=next((each.trigger_ms for each in generations if each.trigger_ms is not None), None),
         busiest_share=_busiest_share(slowest),
         heavy_keys=_heavy_keys(slowest),
         heavy_key_group=_heavy_key_group(slowest),

@@ -21,6 +21,8 @@ _LITTLE = 0.1
 # A measured gain is assumed to be larger by so many standard errors: to find wrongly that more subtasks do not help
 # does more harm than a rescale that does not.
 _DOUBT = 2.0
+# What a size did says nothing of another for longer than a day.
+_HOLDS_MS = 86_400_000
 # Unseparated costs have a share of the fixed cost; they compare only between epochs of about the same size.
 _ABOUT = 2.0
 
@@ -37,6 +39,7 @@ class Throughput:
         fit: Cost of an epoch there.
         epoch_rows: Rows of an epoch at full load.
         limited: Whether the source or a setting limits the rows of an epoch.
+        period_ms: Shortest time from one of them to the next; 0 for none.
         scaling: Exponent of the gain: work falls with what the busiest subtask has, to the power of this; 1 is linear,
             0 no gain. Below the smallest size that was measured it is assumed linear.
         compared: The other parallelism behind ``scaling``; None when linear scaling is assumed.
@@ -51,6 +54,7 @@ class Throughput:
     fit: CostFit
     epoch_rows: float
     limited: bool = False
+    period_ms: float = 0.0
     scaling: float = 1.0
     compared: int | None = None
     skew: float = 1.0
@@ -62,7 +66,7 @@ class Throughput:
         """Return the throughput at a parallelism under full load (the "true processing rate" of DS2, OSDI '18)."""
         rows = self.epoch_rows
         # The floor avoids a division by zero for costs below the clock's resolution.
-        return 1000 * rows / max(self.fit.fixed_ms + self.row_ms(parallelism) * rows, 1e-6)
+        return 1000 * rows / max(self.fit.fixed_ms + self.row_ms(parallelism) * rows, self.period_ms, 1e-6)
 
     def most_rows_per_second(self) -> float:
         """Return what no number of subtasks exceeds, by what they do not divide."""
@@ -103,12 +107,35 @@ def throughput(figures: Figures, *, align: bool = False) -> Throughput | None:
         align: Whether to count whole key groups of the busiest subtask.
 
     """
-    by_parallelism: dict[int, list[EpochCost]] = defaultdict(list)
+    others = _by_parallelism(figures)
+    fit = fit_cost(others.pop(figures.parallelism, []))
+    return None if fit is None else _compared(_assumed(figures, figures.parallelism, fit, align=align), others)
+
+
+def foreseen(figures: Figures, *, align: bool = False) -> Throughput | None:
+    """Return the throughput by the newest measurements at another parallelism; None when none has enough epochs.
+
+    For a job that has too few epochs at its own: it may fall behind, and then each takes longer than the one before.
+    """
+    others = _by_parallelism(figures)
+    others.pop(figures.parallelism, None)
+    for other in sorted(others, key=lambda each: -others[each][-1].committed_ms):
+        measured = others.pop(other)
+        fit = fit_cost(measured)
+        if fit is not None and figures.at_ms - measured[-1].committed_ms <= _HOLDS_MS:
+            return _compared(_assumed(figures, other, fit, align=align), others)
+    return None
+
+
+def _by_parallelism(figures: Figures) -> dict[int, list[EpochCost]]:
+    found: dict[int, list[EpochCost]] = defaultdict(list)
     for parallelism, run in groupby(figures.epochs, key=attrgetter("parallelism")):
-        by_parallelism[parallelism].extend(run)
-    fit = fit_cost(by_parallelism.pop(figures.parallelism, []))
-    if fit is None:
-        return None
+        found[parallelism].extend(run)
+    return found
+
+
+def _assumed(figures: Figures, parallelism: int, fit: CostFit, *, align: bool) -> Throughput:
+    """Return the throughput by the cost of epochs at a parallelism, and with linear scaling."""
     limit = figures.epoch_limit
     epoch_rows = max(fit.rows, _ROWS_PER_FIXED * fit.fixed_ms / fit.row_ms)
     if limit is not None:
@@ -116,17 +143,19 @@ def throughput(figures: Figures, *, align: bool = False) -> Throughput | None:
     key_groups = figures.max_parallelism if align else None
     even = _even(figures.parallelism, key_groups)
     heaviest = figures.heavy_keys[0].share if figures.heavy_keys else 0.0
-    assumed = Throughput(
-        parallelism=figures.parallelism,
+    limited = limit is not None and epoch_rows >= limit
+    return Throughput(
+        parallelism=parallelism,
         fit=fit,
         epoch_rows=epoch_rows,
-        limited=limit is not None and epoch_rows >= limit,
+        limited=limited,
+        # Without a limit, an epoch that had to wait for its trigger has the more rows.
+        period_ms=float(figures.trigger_ms or 0) if limited else 0.0,
         skew=max(1.0, (figures.busiest_share or even) / even),
         heaviest=heaviest,
         partitions=figures.source_partitions,
         key_groups=key_groups,
     )
-    return _compared(assumed, by_parallelism)
 
 
 def _even(parallelism: int, key_groups: int | None) -> float:

@@ -12,6 +12,7 @@ after ``BLOCKS_AFTER`` in a row the policy waits for a person.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -31,8 +32,9 @@ BLOCKS_AFTER = 3
 # Shortest cooldown to double after a failure.
 _AFTER_FAILURE_S = 60.0
 # A scale-out within this many times scale_in_after_s after a scale-in, to more than this share of the size before it,
-# takes it back. One to a smaller size follows a load that rises slowly.
-_TAKES_BACK, _BACK = 6, 0.75
+# takes it back, if the load returns at once: the job needs so many times its throughput. A load that rises slowly takes
+# none back, for a larger size is there in time, except within so many times scale_in_after_s: too little was saved.
+_TAKES_BACK, _BACK, _AT_ONCE, _SOON = 6, 0.75, 1.5, 2
 # A scale-in to more than this share of the size saves too little; and one that saves less than this share of what can
 # be saved now waits for the rest.
 _SMALLER, _MOST = 0.8, 0.75
@@ -296,8 +298,11 @@ def _scale_out_after_s(settings: PolicySettings, found: Diagnosis) -> float:
 
 
 def _scale_in_after_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
-    worth_s = _PRICE * (figures.downtime_ms or 0) / 1000
-    return max(settings.scale_in_after_s, worth_s) * 2.0 ** min(memory.taken_back, _DOUBLINGS)
+    return _least_scale_in_after_s(figures, settings) * 2.0 ** min(memory.taken_back, _DOUBLINGS)
+
+
+def _least_scale_in_after_s(figures: Figures, settings: PolicySettings) -> float:
+    return max(settings.scale_in_after_s, _PRICE * (figures.downtime_ms or 0) / 1000)
 
 
 def _not_ours_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
@@ -307,8 +312,12 @@ def _not_ours_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory
 
 def _cooldown_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
     """Return the rest of the cooldown in seconds."""
-    known_ms = (memory.decided_ms, figures.settled_ms, figures.ended_ms)
-    changed_ms = [each for each in known_ms if each is not None]
+    changed_ms = [each for each in (memory.decided_ms, figures.ended_ms) if each is not None]
+    before = (each.committed_ms for each in reversed(figures.epochs) if each.parallelism != figures.parallelism)
+    before_ms = next(before, math.inf)
+    # A job that is rescaled while it is idle settles with its first epoch, however long after that.
+    if figures.settled_ms is not None and max(changed_ms, default=-math.inf) < before_ms:
+        changed_ms.append(figures.settled_ms)
     if not changed_ms:
         return 0.0
     cooldown_s = settings.cooldown_s
@@ -351,8 +360,7 @@ def _go(
     if settings.observe:
         # Nothing changes, so the need goes on, and nothing will have to be taken back.
         return Decision(action, parallelism, workers, why, replace(memory, decided_ms=figures.at_ms), found)
-    for_limit = found is not None and found.name is Ailment.SOURCE_BOUND
-    memory = _with_scale_ins(figures, settings, memory, wanted, parallelism, for_limit=for_limit)
+    memory = _with_scale_ins(figures, settings, memory, wanted, parallelism, found)
     effects = memory.effects
     if found is not None and found.name is Ailment.TOO_SMALL:
         effects = with_scale_out(effects, found, figures.parallelism, parallelism, figures.at_ms)
@@ -366,12 +374,11 @@ def _go(
 
 
 def _with_scale_ins(
-    figures: Figures, settings: PolicySettings, memory: PolicyMemory, wanted: int, to: int, *, for_limit: bool
+    figures: Figures, settings: PolicySettings, memory: PolicyMemory, wanted: int, to: int, found: Diagnosis | None
 ) -> PolicyMemory:
     """Return the memory of scale-ins after a decision: the last ones, and how many had to be taken back.
 
-    The job wants a size, and one step gets it to another one on the way. A scale-out for the limit of the source takes
-    a scale-in back that was the first to meet it.
+    The job wants a size, and one step gets it to another one on the way.
     """
     now_ms, now, shrunk_ms = figures.at_ms, figures.parallelism, memory.shrunk_ms
     within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(figures, settings, memory)
@@ -384,9 +391,23 @@ def _with_scale_ins(
     if wanted < now:
         from_ = before if before is not None and goes_on else now
         return replace(memory, shrunk_ms=now_ms, shrunk_from=from_, shrunk_to=to, taken_back=taken_back)
-    if before is not None and wanted <= _BACK * min(before, settings.max_parallelism) and not for_limit:
-        return memory
+    if before is not None and not _takes_back(figures, settings, memory, wanted, found):
+        return _without_scale_in(memory) if wanted >= before else memory
     return replace(_without_scale_in(memory), taken_back=taken_back + is_new)
+
+
+def _takes_back(
+    figures: Figures, settings: PolicySettings, memory: PolicyMemory, wanted: int, found: Diagnosis | None
+) -> bool:
+    """Return whether a scale-out soon after a scale-in takes that back; one for the limit of the source always does."""
+    if found is not None and found.name is Ailment.SOURCE_BOUND:
+        return True
+    if wanted <= _BACK * min(memory.shrunk_from or 0, settings.max_parallelism):
+        return False
+    soon_ms = _SOON * 1000 * _least_scale_in_after_s(figures, settings)
+    saved_little = figures.at_ms - (memory.shrunk_ms or 0) <= soon_ms
+    # What is missing is not always throughput.
+    return found is None or not found.is_short or saved_little or found.shortage >= _AT_ONCE
 
 
 def _without_scale_in(memory: PolicyMemory) -> PolicyMemory:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from statecore.policy.arrivals import TREND_MS
-from statecore.policy.capacity import throughput
+from statecore.policy.capacity import foreseen, throughput
 from statecore.policy.figures import Figures
 from statecore.policy.kept import for_arrivals, has_fallen, just_now, kept
 from statecore.policy.needs import FULL_MEMORY, Needs, memory_share
@@ -68,8 +68,8 @@ class Diagnosis:
         kept, kept_long: Of a job that is too large, the size that arrivals needed lately, and for longer; 0 of others.
         has_fallen: Whether they needed it first, and then less, so that this is soon forgotten.
         just_now: Of a job that is too large, the size that the newest arrivals need.
-        despite_limit: Of a job whose source limits its epochs, the smallest size that does enough with that limit; 0 of
-            others, and when none does.
+        despite_limit: Of a job whose source limits its epochs, the smallest size that does enough with that limit, or,
+            where none does, what arrives; 0 of others, and when none does that.
         is_short: Whether the job does too little.
         shortage: How many times its throughput the job needs.
         row_ms: Cost of a row; None when only an upper bound is known.
@@ -104,8 +104,10 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
     if figures.crashes >= _CRASHES:
         return _failing(figures)
     measured = throughput(figures, align=settings.align)
-    if measured is None or figures.arriving is None:
+    if figures.arriving is None:
         return None
+    if measured is None:
+        return _foreseen(figures, settings)
     needs = Needs(figures, settings, measured)
     if needs.is_short():
         return replace(_short(needs), is_short=True)
@@ -130,6 +132,20 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
     if is_busy and needs.is_late_by_fixed_cost():
         return _late_epochs(needs, words)
     return _of(needs, Ailment.HEALTHY, words)
+
+
+def _foreseen(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
+    """Return why a job falls behind that has too few epochs at its parallelism, by those at another; else None."""
+    measured = foreseen(figures, align=settings.align)
+    if measured is None:
+        return None
+    # Between its few epochs lies the time in which nothing arrived.
+    needs = Needs(replace(figures, busy=None), settings, measured)
+    if not needs.falls_behind():
+        return None
+    found = _short(needs)
+    by = f"by what parallelism {measured.parallelism} did, {found.found}"
+    return replace(found, found=by, is_short=True, row_ms=None)
 
 
 def _short(needs: Needs) -> Diagnosis:
@@ -164,16 +180,22 @@ def _limited(needs: Needs, limit: int | None) -> Diagnosis:
     """Return the diagnosis that epochs are too small; ``limit`` is the size that they need, None when unknown."""
     measured, suffices = needs.measured, needs.suffices()
     helps = _NO_HELP if suffices <= needs.now else f"parallelism {suffices} does enough with the present one"
+    size = needs.now if suffices else needs.sizes[-1]
+    waits = measured.period_ms > measured.fit.fixed_ms + measured.row_ms(size) * measured.epoch_rows
+    why = (
+        f"the next one begins {measured.period_ms / 1000:,.1f} s after it"
+        if waits
+        else f"{measured.fit.fixed_ms / 1000:,.1f} s of each are fixed"
+    )
     found = _of(
         needs,
         Ailment.SOURCE_BOUND,
-        f"{needs.words(needs.now)}; the source limits an epoch to {measured.epoch_rows:,.0f} rows, and "
-        f"{measured.fit.fixed_ms / 1000:,.1f} s of each are fixed",
+        f"{needs.words(needs.now)}; the source limits an epoch to {measured.epoch_rows:,.0f} rows, and {why}",
         f"raise the limit{'' if limit is None else f' to {limit:,} rows an epoch'}, with maxOffsetsPerTrigger, "
-        f"maxFilesPerTrigger or the like; {helps}",
+        f"maxFilesPerTrigger or the like{', or trigger epochs more often' if waits else ''}; {helps}",
         limit_rows=limit or 0,
     )
-    return replace(found, despite_limit=suffices)
+    return replace(found, despite_limit=suffices or needs.keeps_up())
 
 
 def _bottleneck(needs: Needs) -> Diagnosis:

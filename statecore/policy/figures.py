@@ -80,6 +80,7 @@ class Figures:
         failure: Why the newest of them failed.
         made_in_a_day: Rescales that this policy decided on within 24 hours.
         epoch_limit: Rows that the source or a setting allows an epoch; None where nothing shows a limit.
+        trigger_ms: Shortest time from the start of an epoch to the start of the next; None when it is not recorded.
         busiest_share: Share (0 to 1) of the rows that the busiest subtask had lately.
         heavy_keys: The keys with the most work, the heaviest first.
         heavy_key_group: The key group with the most work; None when none is known to have much.
@@ -117,6 +118,7 @@ class Figures:
     failure: str = ""
     made_in_a_day: int = 0
     epoch_limit: int | None = None
+    trigger_ms: int | None = None
     busiest_share: float | None = None
     heavy_keys: tuple[HeavyKey, ...] = ()
     heavy_key_group: HeavyKeyGroup | None = None

@@ -48,6 +48,10 @@ _DRAINS_FASTER = 1.5
 _NOT_MUCH_LONGER = 1.5
 # Noise hides a rise: headroom in standard deviations of two minutes, and the noise beyond which there is no more.
 _NOISE, _MOST_NOISE = 1.0, 0.1
+# So long ago, what arrives arrived.
+_LATELY_MS = 30_000
+# Beside this share of what arrives, the rest is an error of measurement.
+_ABOUT_ALL = 0.99
 # Largest share of the time that rows may take when a higher limit of an epoch is advised.
 _ALL_ROWS = 0.95
 
@@ -87,6 +91,18 @@ class Needs:
         margin = 1 + self._hysteresis()
         rate = self.measured.rows_per_second(self.now)
         return self.needed(_LEAD_S) > rate * margin and not self._drains_soon(rate, margin)
+
+    def falls_behind(self) -> bool:
+        """Return whether rows wait, and more go on arriving than the job can do, by epochs at another size."""
+        measured, fit = self.measured, self.measured.fit
+        if not fit.separated and not fit.phased and self.now < measured.parallelism:
+            # The cost of a row has a part that a smaller size does not make dearer.
+            return False
+        lately = since(self.figures.arrived, self.figures.at_ms - _LATELY_MS)
+        # A pile after a silence is over, and shows no rate.
+        goes_on = len(lately) > 1 and lately[-1][1] > lately[0][1]
+        rate = measured.rows_per_second(self.now) * (1 + self._hysteresis())
+        return goes_on and self._waiting() > 0 and self._arriving() > rate
 
     def late_again(self) -> bool:
         """Return whether the arrivals lately made rows late more than once."""
@@ -139,7 +155,8 @@ class Needs:
         for size in [self.now] if self.suffices() else [self.now, self.sizes[-1]]:
             rows_share = needed / 1000 * measured.row_ms(size)
             if rows_share <= _ALL_ROWS:
-                rows = max(needed / 1000 * measured.fit.fixed_ms / (1 - rows_share), 2 * measured.epoch_rows)
+                least_ms = max(measured.fit.fixed_ms / (1 - rows_share), measured.period_ms)
+                rows = max(needed / 1000 * least_ms, 2 * measured.epoch_rows)
                 # Two significant digits, upwards.
                 unit: int = 10 ** max(0, len(str(math.ceil(rows))) - 2)
                 return math.ceil(rows / unit) * unit
@@ -149,6 +166,11 @@ class Needs:
         """Return the smallest size that does what is needed; 0 when none does."""
         needed, rate = self.needed(), self.measured.rows_per_second
         return next((size for size in self.sizes if rate(size) >= needed), 0)
+
+    def keeps_up(self) -> int:
+        """Return the smallest size that does what arrives, if nothing of the backlog; 0 when none does."""
+        rate = self.measured.rows_per_second
+        return next((size for size in self.sizes if rate(size) >= _ABOUT_ALL * self._arriving()), 0)
 
     def to_grow(self) -> int:
         """Return the larger size that a short job needs, or the one that helps most; the present one when none does."""
@@ -290,8 +312,17 @@ class Needs:
         # A silent source has lag as well; a larger cluster helps only when more rows wait than one epoch reads in time.
         if self._late_s() == 0 or self._waiting() <= min(self.measured.fit.rows, rate * self.may_wait_s()):
             return False
-        spare, too_many = rate - self._arriving(), self._waiting() - rate * self.may_wait_s()
+        too_many = self._waiting() - self._under_way(rate) - rate * self.may_wait_s()
+        spare = rate - self._arriving()
         return spare <= 0 or too_many > spare * max(_SOON_S, self._rescale_s())
+
+    def _under_way(self, rate: float) -> float:
+        """Return the rows of the running epoch that it has probably processed; they wait until it ends."""
+        figures = self.figures
+        if not figures.left or not figures.epochs:
+            return 0.0
+        rows = min(figures.left, figures.epoch_limit or figures.left)
+        return min(float(rows), rate * max(0, figures.at_ms - figures.epochs[-1].committed_ms) / 1000)
 
     def _is_late(self) -> bool:
         """Return whether rows wait longer than they may because the job is busy with more than it does by then."""

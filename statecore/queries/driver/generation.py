@@ -18,7 +18,7 @@ from statecore.queries.driver.figures import Figures
 from statecore.queries.driver.going_back import settled
 from statecore.queries.driver.in_flight import BatchInFlight
 from statecore.queries.driver.lifecycle import Batch, QueryLifecycle
-from statecore.queries.driver.starting import started
+from statecore.queries.driver.starting import started, trigger_ms
 from statecore.queries.in_force import newest_batch
 from statecore.queries.query_file import load_query
 from statecore.queries.savepoints import lineage_of
@@ -112,6 +112,7 @@ def _run(
     if lifecycle.watchdog is not None:
         lifecycle.watchdog.session_started()
     query = started(spark, build, job, claimed.parallelism, lambda df: backlog.watch(df, job))
+    lifecycle.trigger_ms = trigger_ms(query)
     lifecycle.running = True
     if lifecycle.watchdog is not None:
         lifecycle.watchdog.watch(query, BatchInFlight(query))

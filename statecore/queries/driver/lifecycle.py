@@ -29,6 +29,8 @@ class QueryLifecycle:
         closed: Whether the query must end at once, also in the middle of a batch.
         newest: The newest committed batch; None before the first.
         batch_s: Seconds that the newest batch took; 0 before the first.
+        trigger_ms: Shortest time from the start of a batch to the start of the next; None before the start, and for a
+            query that runs once.
         watchdog: Watches the JVM, from the driver's start on.
 
     """
@@ -39,6 +41,7 @@ class QueryLifecycle:
         self.closed = False
         self.newest: Batch | None = None
         self.batch_s = 0.0
+        self.trigger_ms: int | None = None
         self.watchdog: Watchdog | None = None
 
     def close(self, reason: str) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from statecore.catalog import JobRecord
     from statecore.queries.query_file import Build
 
+_REPEATED = "ProcessingTimeTrigger"
 _REFUSED = {"ContinuousTrigger": "continuous processing", "RealTimeTrigger": "real-time mode"}
 
 
@@ -55,6 +56,14 @@ def started(
     writer = writer.option("checkpointLocation", spark_url(job.checkpoint))
     about_to_start(writer._df)
     return writer.start() if query.table is None else writer.toTable(query.table)
+
+
+def trigger_ms(query: StreamingQuery) -> int | None:
+    """Return the shortest time from the start of a batch to the start of the next; None for a query that runs once."""
+    trigger = query._jsq.streamingQuery().trigger()
+    if trigger.getClass().getSimpleName() != _REPEATED:
+        return None
+    return int(trigger.intervalMs())
 
 
 def _refuse_trigger(writer: DataStreamWriter) -> None:

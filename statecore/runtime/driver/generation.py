@@ -55,6 +55,7 @@ def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings
             SparkContext._ensure_initialized()
             job = catalog.job(job_name)
             chosen = settings or DriverSettings.from_conf(job.conf)
+            lifecycle.trigger_ms = chosen.trigger_ms
             resumed = resume(catalog, job, generation, directory, stack)
             spark = job_session(job_name)
             watchdog.session_started()

@@ -41,6 +41,10 @@ class Alive(Protocol):
         """The newest epoch; None before the first."""
 
     @property
+    def trigger_ms(self) -> int | None:
+        """Shortest time from the start of an epoch to the start of the next; None when it is not known."""
+
+    @property
     def watchdog(self) -> Watchdog | None:
         """Watches the JVM; None before it does."""
 
@@ -95,4 +99,5 @@ def _beat(catalog: Catalog, job: str, generation: int, lifecycle: Alive) -> bool
         lineage=None if newest is None else newest.lineage,
         epoch=None if newest is None else newest.epoch,
         version=RELEASE,
+        trigger_ms=lifecycle.trigger_ms,
     )

@@ -30,6 +30,7 @@ class Lifecycle:
         superseded: Whether a newer generation runs the job.
         newest: The newest published epoch in the job's store; None before the first.
         epoch_s: Seconds that this epoch took; 0 when an earlier generation ran it.
+        trigger_ms: Shortest time from the start of an epoch to the start of the next; None before settings are read.
         watchdog: Watches the JVM, from the driver's start on.
 
     """
@@ -42,6 +43,7 @@ class Lifecycle:
         self.superseded = False
         self.newest: Manifest | None = None
         self.epoch_s = 0.0
+        self.trigger_ms: int | None = None
         self.watchdog: Watchdog | None = None
 
     @property

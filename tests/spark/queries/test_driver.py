@@ -328,7 +328,7 @@ def test_a_query_that_ends_by_itself_says_so(place: Place) -> None:
     assert driver.error is None
     newest = place.catalog.newest_generation("totals")
     assert newest is not None
-    assert newest.ended_by_itself
+    assert newest.ended_by_itself and newest.trigger_ms is None
     assert place.totals() == expected(10, 11)
 
 
@@ -354,6 +354,8 @@ def test_an_idle_query_stops(place: Place) -> None:
     # Without a word of it, a verification would wait for a batch.
     wait(lambda: 2 in {each.generation for each in place.catalog.backlogs("totals")}, "word of an idle query")
     # Its trigger does not look for an hour; the folder is looked into meanwhile.
+    newest = place.catalog.newest_generation("totals")
+    assert newest is not None and newest.trigger_ms == 3_600_000
     place.feed(11, 12)
     wait(lambda: [each.files for each in place.catalog.backlogs("totals")[-1].sources] == [2], "the files that wait")
     assert again.stop("again")["epoch"] == 0

@@ -262,6 +262,9 @@ def test_what_arrived_is_known_for_longer_than_the_epochs_looked_at(catalog: Cat
     rows = [(at_ms - found.arrived[0][0], total - found.arrived[0][1]) for at_ms, total in found.arrived]
     assert all(total == pytest.approx(2 * at_ms, abs=4_000) for at_ms, total in rows)
     assert found.epoch_limit == 1_000 and found.left == found.waiting == 300_000
+    assert found.trigger_ms is None
+    catalog.heartbeat(JOB, driver.generation, trigger_ms=2_000)
+    assert figures_of(catalog, JOB, clock.now_ms()).trigger_ms == 2_000
     (first_ms, first), (last_ms, last) = found.arrived[0], found.arrived[-1]
     assert last_ms - first_ms >= 270_000
     assert (last - first) / (last_ms - first_ms) == pytest.approx(2, rel=0.02)

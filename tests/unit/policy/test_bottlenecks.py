@@ -53,6 +53,69 @@ def test_a_job_whose_source_limits_it_stays_however_much_waits_and_learns_which_
     assert diagnosed_after_s(played, "source_bound", began_s) <= 300 and played.diagnoses[-1][1] == "source_bound"
 
 
+def test_a_job_whose_trigger_keeps_limited_epochs_apart_stays() -> None:
+    # From parallelism 4 on, an epoch of 24,000 rows is over before the next may begin: 12,000 rows/s are the most.
+    world = World(parallelism=3, fixed_ms=500, trigger_ms=2_000, epoch_limit_rows=24_000)
+    played = play(Trace([0, 1_800, 2 * HOUR], [6_000, 14_000]), world)
+    assert played.decisions == [] and diagnosed_after_s(played, "source_bound", 1_800) <= 300
+
+
+def test_a_scale_in_that_a_trigger_makes_fall_behind_is_taken_back() -> None:
+    # Just what arrives is what the limit lets through every 5 s; at parallelism 1 an epoch takes longer.
+    world = World(fixed_ms=2_000, trigger_ms=5_000, epoch_limit_rows=16_090, noise=0.02, rescale_s=10)
+    played = play(Trace([0, HOUR], [3_217.0]), world)
+    assert sizes(played) == [(2, 1), (1, 2)] and "so the scale-in is taken back" in played.decisions[1].reason
+    assert played.slo_minutes == 0
+
+
+@pytest.mark.parametrize(("begins_with", "load", "within_s"), [(6, 20_000, 120), (8, 30_000, 120)])
+def test_a_job_that_was_idle_at_its_size_is_judged_by_what_it_did_at_another(
+    begins_with: int, load: float, within_s: float
+) -> None:
+    # It has no epoch at parallelism 1 when the load comes back; each takes several times as long as the one before.
+    played = play(Trace([0, 1_800, 3 * HOUR, 4 * HOUR], [load, 0, load]), World(parallelism=begins_with))
+    gone, back = played.decisions[:2]
+    assert gone.to == 1 and back.to > begins_with and back.t_s - 3 * HOUR <= within_s, played.decisions
+    assert back.reason.startswith(f"by what parallelism {begins_with} did, ")
+    assert "source_bound" not in [name for _, name in played.diagnoses]
+
+
+def test_a_job_that_was_idle_at_its_size_stays_there_while_it_does_enough() -> None:
+    played = play(Trace([0, 1_800, 3 * HOUR, 3.5 * HOUR], [20_000, 0, 3_000]), World(parallelism=6))
+    assert sizes(played) == [(6, 1)]
+
+
+def test_a_hot_key_is_known_where_epochs_have_become_long() -> None:
+    world = World(parallelism=3, hot_key_share=0.4)
+    played = play(Trace([0, HOUR, 2 * HOUR], [3_000, 15_000]), world)
+    assert [each for each in sizes(played) if each[1] > 2] == []
+    # From when the job runs at parallelism 2, of which it has no epoch yet.
+    (grown,) = [each for each in played.decisions if each.t_s >= HOUR]
+    assert diagnosed_after_s(played, "hot_key", grown.t_s) <= 300
+
+
+def test_a_spike_that_an_epoch_under_way_has_nearly_done_is_left_alone() -> None:
+    # 3,000,000 rows in 30 s: soon one epoch has most of them.
+    trace = Trace([0, HOUR, HOUR + 30, 2 * HOUR], [5_000, 100_000, 5_000])
+    assert play(trace, World()).decisions == []
+
+
+@pytest.mark.usefixtures("rare_looks")
+def test_a_load_that_comes_and_goes_slowly_is_followed() -> None:
+    # 3,000 to 21,000 rows/s and back every two hours.
+    rates = [12_000 - 9_000 * math.cos(2 * math.pi * at_s / (2 * HOUR)) for at_s in range(0, 6 * 3_600, 60)]
+    played = play(Trace(range(0, 6 * 3_600 + 1, 60), rates), World(parallelism=1))
+    smallest = min(each.to for each in played.decisions if each.t_s > HOUR)
+    assert smallest <= 3 and played.slo_minutes == 0
+    assert played.core_hours <= 0.8 * 6 * max(each.to for each in played.decisions)
+
+
+@pytest.mark.usefixtures("rare_looks")
+def test_a_load_that_comes_and_goes_within_minutes_is_not_followed() -> None:
+    trace = Trace(range(0, 6 * 3_600 + 1, 600), [18_000.0 if part % 2 else 9_000.0 for part in range(36)])
+    assert len(play(trace, World(parallelism=4)).decisions) <= 4
+
+
 @pytest.mark.usefixtures("rare_looks")
 @pytest.mark.parametrize(("partitions", "load"), [(4, 30_000), (3, 13_000)])
 def test_a_job_grows_no_further_than_its_source_has_partitions(partitions: int, load: float) -> None:

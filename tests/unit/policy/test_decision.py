@@ -294,6 +294,51 @@ def test_a_load_that_rises_back_in_steps_takes_the_scale_in_back_with_the_last()
     assert (limited.parallelism, limited.memory.taken_back) == (5, 1)
 
 
+@pytest.mark.parametrize(
+    ("now", "ago_s", "is_back"),
+    [(6, 361, False), (6, 359, True), (2, 361, True), (2, 1_081, False)],
+    ids=["slowly", "slowly, but soon", "at once", "at once, but late"],
+)
+def test_a_load_that_rises_slowly_takes_a_scale_in_back_only_if_that_saved_little(
+    now: int, ago_s: int, is_back: bool
+) -> None:
+    shrunk = PolicyMemory(parallelism=now, chosen=now, shrunk_ms=NOW_MS - 1000 * ago_s, shrunk_from=8, shrunk_to=5)
+    made = decide(figures(now, arriving=47_000.0), LASTED, shrunk)
+    assert (made.parallelism, made.memory.taken_back) == (7, int(is_back))
+
+
+def test_a_load_that_is_back_slowly_leaves_nothing_to_be_taken_back() -> None:
+    shrunk = PolicyMemory(parallelism=6, chosen=6, shrunk_ms=NOW_MS - 700_000, shrunk_from=8, shrunk_to=6)
+    made = decide(figures(6, arriving=51_000.0), LASTED, shrunk)
+    assert (made.parallelism, made.memory.taken_back, made.memory.shrunk_from) == (8, 0, None)
+
+
+def test_a_scale_in_without_the_memory_is_taken_back_though_little_arrives() -> None:
+    shrunk = PolicyMemory(parallelism=2, chosen=2, shrunk_ms=NOW_MS - 700_000, shrunk_from=3, shrunk_to=2)
+    made = decide(figures(2, arriving=1_000.0, memory_share=0.85, workers=2), LASTED, shrunk)
+    assert (made.action, made.memory.taken_back) == ("out", 1)
+
+
+def test_a_job_that_was_idle_since_its_rescale_does_not_cool_down_with_its_first_epoch() -> None:
+    idle = replace(figures(2, arriving=40_000.0), settled_ms=NOW_MS - 10_000, ended_ms=NOW_MS - 7_200_000)
+    before = tuple(
+        replace(each, parallelism=1, duration_ms=2 * each.duration_ms, committed_ms=NOW_MS - 7_300_000)
+        for each in idle.epochs
+    )
+    cools = msgspec.structs.replace(LASTED, cooldown_s=300)
+    assert decide(replace(idle, epochs=(*before, *idle.epochs)), cools, NOTHING).action == "out"
+    # Somebody else made it that size since.
+    lately = tuple(replace(each, committed_ms=NOW_MS - 20_000) for each in before)
+    for other in ((*lately, *idle.epochs), idle.epochs):
+        assert "cooling down" in decide(replace(idle, epochs=other), cools, NOTHING).reason
+
+
+def test_a_downtime_that_has_to_be_worth_it_counts_for_what_a_scale_in_saved() -> None:
+    shrunk = PolicyMemory(parallelism=6, chosen=6, shrunk_ms=NOW_MS - 1000_000, shrunk_from=8, shrunk_to=5)
+    made = decide(figures(6, arriving=47_000.0, downtime_ms=30_000), LASTED, shrunk)
+    assert (made.action, made.memory.taken_back) == ("out", 1)
+
+
 @pytest.mark.parametrize(("shrunk_to", "ago_s", "from_"), [(4, 60, 16), (2, 60, 4), (4, 6_000, 4)])
 def test_scale_ins_in_a_row_are_one_until_the_load_rises_or_they_have_proved_right(
     shrunk_to: int, ago_s: int, from_: int

@@ -51,6 +51,13 @@ CASES = {
         {"arriving": 10_000, "needed": 11_765, "rows_per_second": 16_000, "row_ms": 0.0625},
         ("10,000 rows/s arrive, 0 rows wait, epochs run 100% of the time", "15,991 rows/s at parallelism 2"),
     ),
+    # It reads the more rows.
+    "healthy, with a trigger that epochs wait for": Case(
+        Ailment.HEALTHY,
+        figures(2, trigger_ms=60_000),
+        {"arriving": 10_000, "needed": 11_765, "rows_per_second": 16_000, "row_ms": 0.0625},
+        ("15,991 rows/s at parallelism 2",),
+    ),
     "too small": Case(
         Ailment.TOO_SMALL,
         figures(4, arriving=40_000.0, lag_ms=7_000),
@@ -125,6 +132,15 @@ CASES = {
         ("400,000 rows wait", "the source limits an epoch to 20,000 rows, and 2.0 s of each are fixed"),
         "raise the limit to 45,000 rows an epoch, with maxOffsetsPerTrigger, maxFilesPerTrigger or the like; "
         + NO_HELP,
+    ),
+    "a source that limits epochs, and a trigger that keeps them apart": Case(
+        Ailment.SOURCE_BOUND,
+        phased(fixed_ms=500, row_ms=0.05, arriving=9_000.0, waiting=400_000, epoch_limit=20_000, trigger_ms=4_000),
+        {"arriving": 9_000, "waiting": 400_000, "needed": 10_588, "rows_per_second": 5_000, "row_ms": 0.05}
+        | {"fixed_ms": 500, "limit_rows": 43_000},
+        ("the source limits an epoch to 20,000 rows, and the next one begins 4.0 s after it",),
+        "raise the limit to 43,000 rows an epoch, with maxOffsetsPerTrigger, maxFilesPerTrigger or the like, or "
+        "trigger epochs more often; " + NO_HELP,
     ),
     "a source with few partitions": Case(
         Ailment.SOURCE_BOUND,
@@ -230,3 +246,30 @@ def test_a_backlog_drains_in_what_the_pause_of_a_rescale_leaves_and_what_arrives
     assert Needs(piled, NO_WAIT, measured).needed() == pytest.approx(needed)
     # A subtask does 8,000 rows/s.
     assert decide(piled, NO_WAIT, NOTHING).parallelism == chosen
+
+
+def test_a_job_without_epochs_at_its_size_that_falls_behind_is_short_of_what_another_size_shows() -> None:
+    # One subtask does 8,000 rows/s.
+    busy = figures(2, arriving=9_000.0, waiting=5_000, busy=0.1)
+    arrived = ((busy.at_ms - 20_000, 0.0), (busy.at_ms - 5_000, 135_000.0))
+    moved = replace(busy, parallelism=1, arrived=arrived)
+    found = diagnose(moved, NO_WAIT)
+    assert found is not None and (found.name, found.parallelism, found.is_short) == (Ailment.TOO_SMALL, 2, True)
+    assert found.found.startswith("by what parallelism 2 did, 9,000 rows/s arrive") and found.row_ms is None
+    silent = ((busy.at_ms - 20_000, 135_000.0), (busy.at_ms - 5_000, 135_000.0))
+    alike = epochs([10_000] * 20, fixed_ms=600, row_ms=0.0625, parallelism=2)
+    for other in (
+        replace(moved, arriving=8_500.0),
+        replace(moved, waiting=0),
+        replace(moved, epochs=()),
+        # The rate is that of before a silence, and what waits is a pile.
+        replace(moved, arrived=silent),
+        replace(moved, arrived=()),
+        # Two days ago.
+        replace(
+            moved, epochs=tuple(replace(each, committed_ms=each.committed_ms - 172_800_000) for each in moved.epochs)
+        ),
+        # They do not show how much of them is the same for any number of rows.
+        replace(moved, epochs=tuple(alike)),
+    ):
+        assert diagnose(other, NO_WAIT) is None, other

@@ -65,6 +65,7 @@ class Statecore:
             left=ran[-1].waiting if ran else round(job.trace.arrived(began_s)) - job.committed,
             lag_ms=round(job.lag_s * 1000),
             epoch_limit=epoch_limit([(each.rows, each.waiting) for each in ran[-_LIMITED:]]),
+            trigger_ms=round(world.trigger_ms),
             busy=busy_share(
                 [(round(each.started_s * 1000), round(each.duration_ms)) for each in ran],
                 now_ms,

@@ -100,9 +100,10 @@ def test_a_stop_of_the_query_that_fails_is_repeated(catalog: Catalog) -> None:
 def test_heartbeats_report_the_newest_epoch_and_end_with_a_newer_generation(catalog: Catalog) -> None:
     lifecycle, query = Lifecycle(), Query()
     with heartbeats(catalog, JOB, 1, lifecycle):
+        lifecycle.trigger_ms = 2_000
         lifecycle.started(manifest(lineage=2, epoch=7))
         wait(lambda: catalog.generations(JOB)[0].state == "running", "a heartbeat")
-        assert catalog.generations(JOB)[0].version == RELEASE
+        assert (catalog.generations(JOB)[0].version, catalog.generations(JOB)[0].trigger_ms) == (RELEASE, 2_000)
         assert (catalog.generations(JOB)[0].lineage, catalog.generations(JOB)[0].epoch) == (2, 7)
         assert not lifecycle.superseded
         catalog.end_generation(JOB, 1, state="failed", error="lost")
