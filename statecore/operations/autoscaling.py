@@ -24,6 +24,7 @@ from statecore.catalog import (
     DecisionRecord,
     Diagnosed,
     EpochRecord,
+    GenerationRecord,
     JobRecord,
     OperatorFigures,
     PolicyRecord,
@@ -129,7 +130,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         arrived=history(arrived, now_ms),
         processed=newest.rows_per_second,
         waiting=waiting,
-        left=left[-1][1] if left else None,
+        left=left[-1][1] if left else _waited_at_start(catalog, generations, per_file),
         lag_ms=_lag_ms(sources),
         busy=busy_share([(each.started_ms, each.duration_ms) for each in running], now_ms, waiting=bool(waiting)),
         rescale_ms=_rescale_ms(runs),
@@ -152,6 +153,16 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         crash=(crashed[0].error or "").partition("\n")[0] if crashed else "",
         version=f"{found.artifact_sha256 or found.artifact} {0 if policy is None else policy.updated_ms}",
     )
+
+
+def _waited_at_start(catalog: Catalog, generations: Sequence[GenerationRecord], per_file: float | None) -> int | None:
+    """Return the rows that waited when the newest driver first measured its backlog; its first epoch takes them."""
+    if not generations:
+        return None
+    newest = generations[0]
+    measured = catalog.backlogs(newest.job, since_ms=newest.started_ms)
+    first = next((each for each in measured if each.generation == newest.generation), None)
+    return None if first is None else backlog_rows(first.sources, per_file)
 
 
 def _downtime_ms(runs: Sequence[RescaleRunRecord], method: RescaleMethod) -> int | None:

@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from statecore.policy.alignment import busiest
 from statecore.policy.cost import CostFit, fit_cost
-from statecore.policy.figures import EpochCost, Figures
+from statecore.policy.figures import HOLDS_MS, EpochCost, Figures
 
 # An unlimited epoch grows with the load; assume it grows until its rows cost this many times its fixed cost.
 _ROWS_PER_FIXED = 9.0
@@ -21,8 +21,6 @@ _LITTLE = 0.1
 # A measured gain is assumed to be larger by so many standard errors: to find wrongly that more subtasks do not help
 # does more harm than a rescale that does not.
 _DOUBT = 2.0
-# What a size did says nothing of another for longer than a day.
-_HOLDS_MS = 86_400_000
 # Unseparated costs have a share of the fixed cost; they compare only between epochs of about the same size.
 _ABOUT = 2.0
 
@@ -122,7 +120,7 @@ def foreseen(figures: Figures, *, align: bool = False) -> Throughput | None:
     for other in sorted(others, key=lambda each: -others[each][-1].committed_ms):
         measured = others.pop(other)
         fit = fit_cost(measured)
-        if fit is not None and figures.at_ms - measured[-1].committed_ms <= _HOLDS_MS:
+        if fit is not None and figures.at_ms - measured[-1].committed_ms <= HOLDS_MS:
             return _compared(_assumed(figures, other, fit, align=align), others)
     return None
 

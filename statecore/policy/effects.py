@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from statecore.policy.diagnosis import BOTTLENECKS, Ailment, Diagnosis
+from statecore.policy.figures import HOLDS_MS
 
 # A scale-out helped if it brought at least this share of what linear scaling would have.
 _HELPED = 0.2
@@ -19,8 +20,8 @@ _LEAST_STEP = 1.25
 _DOUBT = 2.0
 # It is judged between these times. The first epochs at a size are not like those that follow.
 _PROVEN_MS, _FORGOTTEN_MS = 120_000, 1_800_000
-# A job has changed when the cost of a row at one size differs by this factor; and nothing holds for longer than a day.
-_CHANGED, _HOLDS_MS = 1.5, 86_400_000
+# A job has changed when the cost of a row at one size differs by this factor.
+_CHANGED = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ def still_true(
             judged = is_due(parallelism, effect, at_ms, settled_ms) and found.row_ms is not None
             return not judged or useless([effect], found, parallelism) is not None
         changed = effect.before == parallelism and not _is_alike(effect, found)
-        return at_ms - effect.undone_ms <= _HOLDS_MS and not changed
+        return at_ms - effect.undone_ms <= HOLDS_MS and not changed
 
     return tuple(filter(is_true, effects))
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HOLDS_MS = 86_400_000
+"""Nothing that a policy has learnt about a job holds for longer than a day."""
+
 
 @dataclass(frozen=True, slots=True)
 class EpochCost:
@@ -70,7 +73,8 @@ class Figures:
         arrived: (time in ms, rows that had arrived), in order, since ``HISTORY_MS``; as ``arrivals.history`` thins it.
         processed: Rows committed per second lately.
         waiting: Rows in the backlog; estimated for sources that count files.
-        left: Rows that waited after the newest epoch, which the next one took if nothing limits it.
+        left: Rows that waited after the newest epoch, or when the driver began. The next epoch took them if nothing
+            limits it.
         lag_ms: Event-time lag or, in Kafka, the age of the oldest row that waits, the longest of all sources.
         busy: Share (0 to 1) of the last minute, or of the last three epochs, in which an epoch ran.
         rescale_ms: Median duration of the job's earlier scale-outs, the start of workers included.

@@ -9,10 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from statecore.policy.busy import LEFT
-from statecore.policy.figures import Figures
-
-# A source may allow more by now; nothing holds for longer than a day.
-_HOLDS_MS = 86_400_000
+from statecore.policy.figures import HOLDS_MS, Figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +24,7 @@ def known_limit(limit: EpochLimit | None, figures: Figures) -> EpochLimit | None
     """Return the limit that epochs show now; else the one before, unless an epoch has read more since or it is old."""
     if figures.epoch_limit is not None:
         return EpochLimit(figures.epoch_limit, figures.at_ms)
-    if limit is None or figures.at_ms - limit.seen_ms > _HOLDS_MS:
+    if limit is None or figures.at_ms - limit.seen_ms > HOLDS_MS:
         return None
     since = (epoch.rows for epoch in figures.epochs if epoch.committed_ms > limit.seen_ms)
     return limit if max(since, default=0) <= limit.rows / LEFT else None

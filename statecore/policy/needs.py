@@ -319,7 +319,8 @@ class Needs:
     def _under_way(self, rate: float) -> float:
         """Return the rows of the running epoch that it has probably processed; they wait until it ends."""
         figures = self.figures
-        if not figures.left or not figures.epochs:
+        if not figures.left or not figures.epochs or figures.busy is None:
+            # Without an epoch of this driver, nothing tells since when the first one runs.
             return 0.0
         rows = min(figures.left, figures.epoch_limit or figures.left)
         return min(float(rows), rate * max(0, figures.at_ms - figures.epochs[-1].committed_ms) / 1000)

@@ -344,6 +344,23 @@ def test_rows_of_a_file_are_counted_within_one_generation(catalog: Catalog, cloc
     assert rows_per_file([]) is None
 
 
+def test_the_first_epoch_of_a_driver_takes_what_waited_when_it_began(catalog: Catalog, clock: ManualClock) -> None:
+    first = Driver(catalog, clock)
+    first.run(10, arriving=2, reading=1)
+    catalog.heartbeat(JOB, 1, trigger_ms=2_000)
+    catalog.end_generation(JOB, 1, state="failed", error="lost")
+    second = Driver(catalog, clock, generation=2)
+    assert figures_of(catalog, JOB, clock.now_ms()).left is None
+    for waiting in (40, 70):
+        clock.advance(5_000)
+        second.waiting = waiting
+        catalog.record_backlog(JOB, 2, [second._backlog()])
+    found = figures_of(catalog, JOB, clock.now_ms())
+    assert (found.left, found.waiting, found.busy) == (40_000, 70_000, None)
+    # It has not told its trigger yet.
+    assert found.trigger_ms == 2_000
+
+
 @pytest.mark.parametrize(
     ("state", "said"),
     [

@@ -273,3 +273,30 @@ def test_a_job_without_epochs_at_its_size_that_falls_behind_is_short_of_what_ano
         replace(moved, epochs=tuple(alike)),
     ):
         assert diagnose(other, NO_WAIT) is None, other
+
+
+def test_only_what_a_running_epoch_can_have_processed_does_not_count_as_late() -> None:
+    # 16,000 rows/s; of what waits, 960,000 rows are in time, and spare work does 450 s × 6,000 more.
+    limited = structs.replace(NO_WAIT, max_lag_s=60)
+
+    def is_short(**others: Any) -> bool:
+        known = replace(figures(2, waiting=4_500_000, left=4_500_000, lag_ms=300_000), **others)
+        ended = tuple(replace(each, committed_ms=known.at_ms - 200_000) for each in known.epochs)
+        found = diagnose(replace(known, epochs=ended), limited)
+        assert found is not None
+        return found.is_short
+
+    assert not is_short()
+    assert is_short(left=100_000) and is_short(left=0) and is_short(left=None)
+    # An epoch has no more rows than its limit, and nobody knows since when the first one of a driver runs.
+    assert is_short(epoch_limit=100_000) and is_short(busy=None)
+
+
+def test_a_trigger_is_what_keeps_limited_epochs_apart_if_it_does_at_the_largest_size() -> None:
+    # At parallelism 4 an epoch takes 2.1 s, at 16 it is over before the next may begin.
+    found = diagnose(
+        phased(fixed_ms=500, row_ms=0.08, arriving=14_000.0, waiting=400_000, epoch_limit=20_000, trigger_ms=2_000),
+        NO_WAIT,
+    )
+    assert found is not None and found.name is Ailment.SOURCE_BOUND
+    assert "the next one begins 2.0 s after it" in found.found and "trigger epochs more often" in found.todo
