@@ -112,8 +112,9 @@ def fit_cost(epochs: Sequence[EpochCost]) -> CostFit | None:
 
 
 def _suffice(epochs: Sequence[EpochCost]) -> bool:
-    long_enough = sum(each.duration_ms for each in epochs) >= _LONG_MS
-    return len(epochs) >= (_FEWEST_LONG if long_enough else FEWEST)
+    if len(epochs) >= FEWEST:
+        return True
+    return len(epochs) >= _FEWEST_LONG and sum(each.duration_ms for each in epochs) >= _LONG_MS
 
 
 def _fit(epochs: Sequence[EpochCost]) -> CostFit:

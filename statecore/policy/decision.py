@@ -2,9 +2,9 @@
 
 The diagnosis says what ails the job, and which size it needs; the decision, whether now is the time. The policy scales
 out when a larger size has been needed for ``scale_out_after_s``. It scales in when smaller sizes have been enough for
-``scale_in_after_s``, to the largest of them. A scale-in that had to be taken back doubles that time, so that a load
-that comes and goes keeps the size that does both; a load that rises slowly takes none back. A scale-out that did not
-help is undone, and not tried again until the job changes.
+``scale_in_after_s``, to the largest of them. A scale-in that had to be taken back doubles that time for sizes below the
+one that it was taken back to, so that a load that comes and goes keeps the size that does both; a load that rises
+slowly takes none back. A scale-out that did not help is undone, and not tried again until the job changes.
 
 It rests for the cooldown after the end of a rescale. Each of its own rescales that fails doubles the next rest, and
 after ``BLOCKS_AFTER`` in a row the policy waits for a person.
@@ -74,6 +74,7 @@ class PolicyMemory:
         shrunk_from: The size before it, and before those right before it.
         shrunk_to: The size that it was for.
         taken_back: Scale-ins that had to be taken back, less those that proved right.
+        restored: The largest size that they were taken back to; 0 when there is none.
         effects: What earlier scale-outs brought, of this version of the job.
         version: ``Figures.version`` at the last look.
         chosen: Parallelism of the last decision to rescale; None once somebody else has set another one.
@@ -93,6 +94,7 @@ class PolicyMemory:
     shrunk_from: int | None = None
     shrunk_to: int | None = None
     taken_back: int = 0
+    restored: int = 0
     effects: tuple[Effect, ...] = ()
     version: str = ""
     chosen: int | None = None
@@ -174,8 +176,8 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     if memory.pressure_since_ms is not None:
         target, since_ms, hold_s = found.parallelism, memory.pressure_since_ms, _scale_out_after_s(settings, found)
     elif found.name is Ailment.TOO_LARGE and memory.known_since_ms is not None:
-        since_ms, hold_s = memory.known_since_ms, _scale_in_after_s(figures, settings, memory)
-        target = _needed_lately(figures, memory, hold_s)
+        since_ms = memory.known_since_ms
+        target, hold_s = _for_long(figures, settings, memory, (figures.at_ms - since_ms) / 1000)
         if figures.parallelism != memory.chosen and target > _HALF * figures.parallelism:
             hold_s = _not_ours_s(figures, settings, memory)
             target = _needed_lately(figures, memory, hold_s)
@@ -184,7 +186,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     held_s = (figures.at_ms - since_ms) / 1000
     if held_s < hold_s:
         return _stay(figures, memory, f"{found.text}; this has lasted {held_s:.0f} s of {hold_s:.0f} s", found)
-    hindrance = _no_scale_in(figures, found, target, hold_s) if found.name is Ailment.TOO_LARGE else None
+    hindrance = _no_scale_in(figures, found, target) if found.name is Ailment.TOO_LARGE else None
     if hindrance is not None:
         return _stay(figures, memory, f"{found.text}; {hindrance}", found)
     why = f"{found.text}; this has lasted {held_s:.0f} s"
@@ -212,7 +214,7 @@ def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory
     return _go(figures, settings, replace(nothing, slack_since_ms=since_ms), smallest, why, None)
 
 
-def _no_scale_in(figures: Figures, found: Diagnosis, target: int, hold_s: float) -> str | None:
+def _no_scale_in(figures: Figures, found: Diagnosis, target: int) -> str | None:
     """Return why a job that has been too large for long stays as it is; None when it need not."""
     if target >= figures.parallelism:
         return "but not for what arrived lately"
@@ -220,7 +222,7 @@ def _no_scale_in(figures: Figures, found: Diagnosis, target: int, hold_s: float)
         return f"{target} would not be worth a rescale"
     soon, most = (found.parallelism, _ALL) if found.has_fallen else (max(found.parallelism, found.kept_long), _MOST)
     if figures.parallelism - target < most * (figures.parallelism - soon):
-        return f"soon still less will have been enough for {hold_s:.0f} s"
+        return "soon still less will have been enough for long"
     if target < found.just_now:
         return f"but just now more arrives than {target} can do"
     return None
@@ -252,8 +254,9 @@ def _remember(figures: Figures, settings: PolicySettings, memory: PolicyMemory, 
         pressure_ms = now_ms if memory.pressure_since_ms is None else memory.pressure_since_ms
     elif found.parallelism < now:
         slack_ms = now_ms if memory.slack_since_ms is None else memory.slack_since_ms
+    # Up to a size that a scale-in was taken back to, what arrived longer ago counts.
+    latest = max(found.parallelism, found.kept, min(found.kept_long, _restored(figures, settings, memory)))
     # Of sizes needed one after the other, only those matter that no later one exceeds.
-    latest = _needed(found, memory)
     needed = [each for each in memory.needed if each[1] > latest]
     needed.append((now_ms, latest))
     from_ms = now_ms - 1000 * _not_ours_s(figures, settings, memory)
@@ -274,9 +277,24 @@ def _needed_lately(figures: Figures, memory: PolicyMemory, within_s: float) -> i
     return next(size for at_ms, size in memory.needed if at_ms >= from_ms)
 
 
-def _needed(found: Diagnosis, memory: PolicyMemory) -> int:
-    """Return the size that a job needs; what it did for longer counts once a scale-in had to be taken back."""
-    return max(found.parallelism, found.kept_long if memory.taken_back else found.kept)
+def _for_long(figures: Figures, settings: PolicySettings, memory: PolicyMemory, known_s: float) -> tuple[int, float]:
+    """Return the size that has been enough for as long as it has to be, and for how long that is, in seconds.
+
+    A size that a scale-in had to be taken back to says nothing about larger ones, so only smaller ones wait longer.
+    """
+    least_s, long_s = _least_scale_in_after_s(figures, settings), _scale_in_after_s(figures, settings, memory)
+    target, restored = _needed_lately(figures, memory, least_s), _restored(figures, settings, memory)
+    if target >= restored:
+        return target, least_s
+    if known_s < long_s and restored < figures.parallelism:
+        return restored, least_s
+    return max(target, min(restored, _needed_lately(figures, memory, long_s))), long_s
+
+
+def _restored(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> int:
+    """Return the size below which scale-ins wait longer; settings may have changed, so it is one that they allow."""
+    sizes = allowed_sizes(figures, settings)
+    return next((size for size in sizes if size >= memory.restored), sizes[-1]) if memory.restored else 0
 
 
 def _forget(memory: PolicyMemory, parallelism: int) -> PolicyMemory:
@@ -385,15 +403,24 @@ def _with_scale_ins(
     is_new = shrunk_ms is not None and now_ms - shrunk_ms < within_ms
     # Since then nothing has risen.
     goes_on = now == memory.shrunk_to
-    proved = shrunk_ms is not None and not is_new and goes_on
-    taken_back = max(0, memory.taken_back - proved)
+    if shrunk_ms is not None and not is_new and goes_on and now < memory.restored:
+        memory = _proved(memory)
     before = memory.shrunk_from if is_new else None
     if wanted < now:
         from_ = before if before is not None and goes_on else now
-        return replace(memory, shrunk_ms=now_ms, shrunk_from=from_, shrunk_to=to, taken_back=taken_back)
+        return replace(memory, shrunk_ms=now_ms, shrunk_from=from_, shrunk_to=to)
     if before is not None and not _takes_back(figures, settings, memory, wanted, found):
         return _without_scale_in(memory) if wanted >= before else memory
-    return replace(_without_scale_in(memory), taken_back=taken_back + is_new)
+    memory = _without_scale_in(memory)
+    if not is_new:
+        return memory
+    return replace(memory, taken_back=memory.taken_back + 1, restored=max(memory.restored, wanted))
+
+
+def _proved(memory: PolicyMemory) -> PolicyMemory:
+    """Return the memory after a scale-in that proved right."""
+    taken_back = max(0, memory.taken_back - 1)
+    return replace(memory, taken_back=taken_back, restored=memory.restored if taken_back else 0)
 
 
 def _takes_back(
@@ -432,6 +459,7 @@ def _undo(
         shrunk_from=memory.shrunk_from,
         shrunk_to=memory.shrunk_to,
         taken_back=memory.taken_back,
+        restored=memory.restored,
         effects=effects,
     )
     return replace(made, memory=kept)

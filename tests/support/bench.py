@@ -68,7 +68,7 @@ class Bench:
                 # Drivers here live for seconds: the time to start counts, not the speed they would reach.
                 "spark.driver.extraJavaOptions": QUICK_START,
                 "spark.executor.extraJavaOptions": QUICK_START,
-                # Some look at all epochs of a run. It may last for more than a minute; then checkpoints are thinned out.
+                # Some look at all epochs of a run; if it lasts for over a minute, checkpoints are thinned out.
                 "statecore.checkpoints.retained": "1000",
                 **conf,
             },

@@ -266,11 +266,78 @@ def test_a_scale_in_that_had_to_be_taken_back_waits_twice_as_long_the_next_time(
     soon = replace(figures(1, arriving=40_000.0), at_ms=NOW_MS + 1_000_000)
     back = decide(soon, LASTED, made.memory)
     assert (back.action, back.memory.taken_back, back.memory.shrunk_ms) == ("out", 1, None)
+    assert back.memory.restored == back.parallelism == 6
     later = replace(figures(1, arriving=40_000.0), at_ms=NOW_MS + 2_000_000)
     assert decide(later, LASTED, made.memory).memory.taken_back == 0
-    patient = replace(SLACK, taken_back=1, known_since_ms=NOW_MS - 300_000, slack_since_ms=NOW_MS - 300_000)
+    lately_ms = NOW_MS - 300_000
+    patient = replace(SLACK, taken_back=1, restored=8, known_since_ms=lately_ms, slack_since_ms=lately_ms)
     waits = decide(figures(4, arriving=5_000.0), LASTED, patient)
     assert waits.action == "stay" and "300 s of 360 s" in waits.reason
+
+
+@pytest.mark.parametrize(
+    ("arriving", "restored", "known_s", "to"),
+    [
+        # One subtask does 8,000 rows/s. Two have to be enough for as long as ever, one for twice as long.
+        (12_000.0, 2, 200, 2),
+        (12_000.0, 3, 200, 3),
+        (20_000.0, 2, 200, 3),
+        (5_000.0, 2, 200, 2),
+        (5_000.0, 2, 360, 1),
+        # One would be a fifth less again, so it is waited for.
+        (5_000.0, 4, 200, 8),
+        (5_000.0, 4, 360, 1),
+        (5_000.0, 8, 359, 8),
+        (5_000.0, 8, 360, 1),
+    ],
+)
+def test_only_sizes_below_one_that_a_scale_in_was_taken_back_to_wait_longer(
+    arriving: float, restored: int, known_s: int, to: int
+) -> None:
+    since_ms = NOW_MS - 1000 * known_s
+    memory = PolicyMemory(
+        parallelism=8, chosen=8, taken_back=1, restored=restored, known_since_ms=since_ms, slack_since_ms=since_ms
+    )
+    assert decide(figures(8, arriving=arriving), LASTED, memory).parallelism == to
+
+
+@pytest.mark.parametrize(("needed_s", "to"), [(300, 3), (361, 1)])
+def test_what_was_needed_within_the_longer_time_counts_as_far_as_the_scale_in_was_taken_back(
+    needed_s: int, to: int
+) -> None:
+    needed = ((NOW_MS - 1000 * needed_s, 5),)
+    memory = replace(SLACK, parallelism=16, chosen=16, taken_back=1, restored=3, needed=needed)
+    assert decide(figures(16, arriving=5_000.0), LASTED, memory).parallelism == to
+
+
+def test_a_size_that_a_scale_in_was_taken_back_to_counts_for_the_next_one_that_is_allowed_now() -> None:
+    since_ms = NOW_MS - 200_000
+    memory = PolicyMemory(
+        parallelism=12, chosen=12, taken_back=1, restored=3, known_since_ms=since_ms, slack_since_ms=since_ms
+    )
+    by_worker = msgspec.structs.replace(LASTED, subtasks_per_worker=2)
+    made = decide(figures(12, arriving=5_000.0, workers=6), by_worker, memory)
+    assert (made.action, made.parallelism, made.workers) == ("in", 4, 2)
+    # All that is allowed is smaller.
+    limited = msgspec.structs.replace(LASTED, max_parallelism=8)
+    memory = replace(memory, parallelism=8, chosen=8, restored=16)
+    assert "200 s of 360 s" in decide(figures(8, arriving=5_000.0), limited, memory).reason
+
+
+def test_the_largest_size_that_a_scale_in_was_taken_back_to_counts_until_as_many_have_proved_right() -> None:
+    shrunk = PolicyMemory(
+        parallelism=2, chosen=2, shrunk_ms=NOW_MS - 60_000, shrunk_from=4, shrunk_to=2, taken_back=1, restored=8
+    )
+    again = decide(figures(2, arriving=25_000.0), LASTED, shrunk).memory
+    assert (again.taken_back, again.restored) == (2, 8)
+    proved = replace(shrunk, shrunk_ms=0, slack_since_ms=0, known_since_ms=0)
+    once = decide(figures(2, arriving=1_000.0), LASTED, proved).memory
+    assert (once.taken_back, once.restored) == (0, 0)
+    twice = decide(figures(2, arriving=1_000.0), LASTED, replace(proved, taken_back=2)).memory
+    assert (twice.taken_back, twice.restored) == (1, 8)
+    # One to a size that none was taken back to proves nothing about smaller ones.
+    other = decide(figures(2, arriving=1_000.0), LASTED, replace(proved, restored=2)).memory
+    assert (other.taken_back, other.restored) == (1, 2)
 
 
 @pytest.mark.parametrize(("to", "is_back"), [(6, False), (7, True)])
@@ -357,11 +424,11 @@ def test_a_load_more_than_ten_minutes_ago_counts_once_a_scale_in_was_taken_back(
     loaded = figures(8, arriving=1_000.0, arrived=arrived)
     wanted = msgspec.structs.replace(LASTED, max_lag_s=60.0)
 
-    def made(taken_back: int) -> Decision:
-        return decide(loaded, wanted, replace(SLACK, parallelism=8, taken_back=taken_back))
+    def made(restored: int) -> Decision:
+        memory = replace(SLACK, parallelism=8, taken_back=min(1, restored), restored=restored)
+        return decide(loaded, wanted, memory)
 
-    assert made(0).parallelism == 1
-    assert made(1).parallelism == 4
+    assert [made(restored).parallelism for restored in (0, 3, 8)] == [1, 3, 4]
 
 
 def pile(ago_s: int, *, rows: float = 6e6, history_s: int = 3_600) -> tuple[tuple[int, float], ...]:
@@ -463,7 +530,9 @@ def test_a_size_that_is_enough_is_not_short_with_the_same_figures() -> None:
 
 def test_a_scale_in_that_proved_right_halves_that_time_again() -> None:
     def after(made: Figures, **memory: Any) -> int:
-        return decide(made, LASTED, replace(SLACK, taken_back=2, **{"shrunk_to": 4} | memory)).memory.taken_back
+        return decide(
+            made, LASTED, replace(SLACK, taken_back=2, restored=8, **{"shrunk_to": 4} | memory)
+        ).memory.taken_back
 
     falls_on, rises = figures(4, arriving=5_000.0), figures(4, arriving=40_000.0)
     long_ms = NOW_MS - 6 * 4 * 180_000

@@ -92,6 +92,15 @@ def test_what_an_undone_scale_out_leaves_is_no_scale_in_that_could_be_taken_back
     assert (memory.shrunk_ms, memory.shrunk_from, memory.shrunk_to, memory.taken_back) == (None, None, None, 0)
 
 
+def test_to_undo_a_scale_out_proves_no_scale_in_right() -> None:
+    before = decide(job(4, *costs(4)), NO_WAIT, NOTHING)
+    larger = before.parallelism
+    memory = replace(before.memory, shrunk_ms=0, shrunk_from=32, shrunk_to=larger, taken_back=1, restored=32)
+    made = decide(job(larger, *costs(4), *costs(larger)), NO_WAIT, memory)
+    assert made.action == "in" and "this is undone" in made.reason
+    assert (made.memory.taken_back, made.memory.restored) == (1, 32)
+
+
 def test_it_is_undone_once_although_somebody_scales_out_again() -> None:
     memory = undone().memory
     larger = memory.effects[0].after

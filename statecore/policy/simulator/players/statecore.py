@@ -26,6 +26,7 @@ class Statecore:
         self._settings = settings
         self._memory = PolicyMemory()
         self._costs: list[EpochCost] = []
+        self._arrived: list[tuple[int, float]] = []
 
     def starts_with(self, world: World) -> int:
         """Return the world's parallelism."""
@@ -42,7 +43,8 @@ class Statecore:
         """Return the figures that the runtime would have recorded."""
         world, now_ms = job.world, round(job.now_s * 1000)
         self._costs += [_cost(each, world) for each in job.epochs[len(self._costs) :]]
-        arrived = [(round(at_s * 1000), rows) for at_s, rows in job.arrived[-HISTORY_MS // 5_000 :]]
+        self._arrived += [(round(at_s * 1000), rows) for at_s, rows in job.arrived[len(self._arrived) :]]
+        arrived = self._arrived[-HISTORY_MS // 5_000 :]
         waiting = round(job.waiting)
         found = arriving(arrived, self._costs[-_EPOCHS:], waiting, now_ms)
         began_s = max((to_s for _, to_s in world.outages if to_s <= job.now_s), default=0.0)
