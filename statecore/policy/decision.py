@@ -21,7 +21,7 @@ from statecore.policy.diagnosis import Ailment, Diagnosis, diagnose
 from statecore.policy.effects import Effect, barred, is_due, still_true, useless, with_scale_out, with_undone
 from statecore.policy.figures import Figures
 from statecore.policy.limits import EpochLimit, known_limit
-from statecore.policy.needs import allowed_sizes, fills_memory, within_limits
+from statecore.policy.needs import SOON, allowed_sizes, fills_memory, within_limits
 from statecore.policy.rules import held_back, in_one_step, scheduled
 from statecore.policy.settings import PolicySettings
 
@@ -33,8 +33,8 @@ BLOCKS_AFTER = 3
 _AFTER_FAILURE_S = 60.0
 # A scale-out within this many times scale_in_after_s after a scale-in, to more than this share of the size before it,
 # takes it back, if the load returns at once: the job needs so many times its throughput. A load that rises slowly takes
-# none back, for a larger size is there in time, except within so many times scale_in_after_s: too little was saved.
-_TAKES_BACK, _BACK, _AT_ONCE, _SOON = 6, 0.75, 1.5, 2
+# none back, for a larger size is there in time, unless too little was saved.
+_TAKES_BACK, _BACK, _AT_ONCE = 6, 0.75, 1.5
 # A scale-in to more than this share of the size saves too little; and one that saves less than this share of what can
 # be saved now waits for the rest.
 _SMALLER, _MOST = 0.8, 0.75
@@ -431,7 +431,7 @@ def _takes_back(
         return True
     if wanted <= _BACK * min(memory.shrunk_from or 0, settings.max_parallelism):
         return False
-    soon_ms = _SOON * 1000 * _least_scale_in_after_s(figures, settings)
+    soon_ms = SOON * 1000 * _least_scale_in_after_s(figures, settings)
     saved_little = figures.at_ms - (memory.shrunk_ms or 0) <= soon_ms
     # What is missing is not always throughput.
     return found is None or not found.is_short or saved_little or found.shortage >= _AT_ONCE

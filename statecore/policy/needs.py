@@ -27,6 +27,8 @@ _SOON_DRAINED_S = 30.0
 _LEAD_S, _MOST_RISE = 120.0, 2.0
 # A rescale waits for the end of an epoch that takes so long.
 _LONG_EPOCH_S = 30.0
+SOON = 2
+"""A scale-in that lasts for less than so many times ``scale_in_after_s`` saves too little."""
 FULL_MEMORY = 0.8
 """Share of its memory from which a worker is full."""
 # Assumed duration of a job's first rescale.
@@ -206,8 +208,9 @@ class Needs:
             return self.now
         rate, waiting = self.measured.rows_per_second, self._waiting()
         present = self._arriving() / self.settings.target_utilisation * (1 + _DOUBT * self.measured.fit.row_error)
-        # A smaller size that were short at once would be no gain.
-        needed = max(present, self._steady(_LEAD_S) / (1 + self._hysteresis()))
+        # A smaller size that were soon short would be no gain.
+        ahead_s = max(_LEAD_S, SOON * self.settings.scale_in_after_s)
+        needed = max(present, self._steady(ahead_s) / (1 + self._hysteresis()))
         # A backlog that an epoch usually reads is no pile.
         usual = self.measured.fit.rows
         does = (

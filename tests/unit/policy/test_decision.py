@@ -519,6 +519,16 @@ def test_rows_that_still_wait_at_a_smaller_size_would_be_late_too(max_lag_s: flo
     assert found is not None and found.parallelism == 1 and found.kept > 1
 
 
+@pytest.mark.parametrize(("scale_in_after_s", "enough"), [(0, 4), (60, 4), (180, 5)])
+def test_a_rising_load_leaves_a_size_that_lasts_for_twice_the_time_that_a_scale_in_waits(
+    scale_in_after_s: float, enough: int
+) -> None:
+    # One subtask does 8,000 rows/s. In two minutes 23,600 rows/s arrive, in six 30,800.
+    rises = figures(8, arriving=20_000.0, rising=30.0)
+    found = diagnose(rises, msgspec.structs.replace(NO_WAIT, scale_in_after_s=scale_in_after_s))
+    assert found is not None and found.parallelism == enough
+
+
 def test_a_size_that_is_enough_is_not_short_with_the_same_figures() -> None:
     rises = figures(8, arriving=26_000.0, rising=60.0)
     found = diagnose(rises, NO_WAIT)
