@@ -28,7 +28,8 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
             measurement widens it.
         scale_out_after_s: Time for which a larger size must have been needed; 0.85 of it where the job needs more than
             twice its throughput, a quarter where more than eight times.
-        scale_in_after_s: Time for which a smaller size must have been enough.
+        scale_in_after_s: Time for which a smaller size must have been enough; it has to stay so for twice that, and
+            two minutes at least, should the load rise on as it does.
         cooldown_s: Pause after the end of a rescale of the job; doubled by each rescale of the policy that failed.
         method: Rescale method; ``rewrite`` for queries of Spark's own, which have no other.
         observe: Whether decisions are only told, and not carried out.

@@ -284,7 +284,7 @@ def test_a_scale_in_that_had_to_be_taken_back_waits_twice_as_long_the_next_time(
         (20_000.0, 2, 200, 3),
         (5_000.0, 2, 200, 2),
         (5_000.0, 2, 360, 1),
-        # One would be a fifth less again, so it is waited for.
+        # To four is less than three quarters of the way to one, so one is waited for.
         (5_000.0, 4, 200, 8),
         (5_000.0, 4, 360, 1),
         (5_000.0, 8, 359, 8),
