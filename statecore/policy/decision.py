@@ -2,9 +2,7 @@
 
 The diagnosis says what ails the job, and which size it needs; the decision, whether now is the time. The policy scales
 out when a larger size has been needed for ``scale_out_after_s``. It scales in when smaller sizes have been enough for
-``scale_in_after_s``, to the largest of them. A scale-in that had to be taken back doubles that time for sizes below the
-one that it was taken back to, so that a load that comes and goes keeps the size that does both; a load that rises
-slowly takes none back. A scale-out that did not help is undone, and not tried again until the job changes.
+long, to the largest of them. A scale-out that did not help is undone, and not tried again until the job changes.
 
 It rests for the cooldown after the end of a rescale. Each of its own rescales that fails doubles the next rest, and
 after ``BLOCKS_AFTER`` in a row the policy waits for a person.
@@ -20,9 +18,11 @@ from typing import Literal
 from statecore.policy.diagnosis import Ailment, Diagnosis, diagnose
 from statecore.policy.effects import Effect, barred, is_due, still_true, useless, with_scale_out, with_undone
 from statecore.policy.figures import Figures
-from statecore.policy.limits import EpochLimit, known_limit
-from statecore.policy.needs import SOON, allowed_sizes, fills_memory, within_limits
+from statecore.policy.limits import known_limit
+from statecore.policy.memory import PolicyMemory, forget
+from statecore.policy.needs import allowed_sizes, fills_memory, within_limits
 from statecore.policy.rules import held_back, in_one_step, scheduled
+from statecore.policy.scale_ins import enough_for_long, remember, scale_in_after_s, with_scale_ins, without_scale_in
 from statecore.policy.settings import PolicySettings
 
 Action = Literal["out", "in", "stay"]
@@ -31,10 +31,6 @@ BLOCKS_AFTER = 3
 """A policy is blocked when this number of its rescales have failed in a row."""
 # Shortest cooldown to double after a failure.
 _AFTER_FAILURE_S = 60.0
-# A scale-out within this many times scale_in_after_s after a scale-in, to more than this share of the size before it,
-# takes it back, if the load returns at once: the job needs so many times its throughput. A load that rises slowly takes
-# none back, for a larger size is there in time, unless too little was saved.
-_TAKES_BACK, _BACK, _AT_ONCE = 6, 0.75, 1.5
 # A scale-in to more than this share of the size saves too little; and one that saves less than this share of what can
 # be saved now waits for the rest.
 _SMALLER, _MOST = 0.8, 0.75
@@ -46,60 +42,9 @@ _BRIEF = 0.4
 # minute and a half is still over before that. Beyond eight times, every epoch takes eight times as long as the one
 # before, and a rescale waits for its end: soon that costs more than a scale-out that was not needed.
 _SHORTER = ((8.0, 0.25), (2.0, 0.85))
-# A scale-in must have been possible for so many times the downtime of a rescale: it then costs a twentieth of that.
-_PRICE = 20
-# A size that the policy did not choose is reduced by less than half only after so many times scale_in_after_s, six
-# hours: a few minutes do not show why somebody chose it.
-_HALF, _NOT_OURS = 0.5, 72
 # A silent source may deliver again: so many times scale_in_after_s pass before a job of unknown throughput shrinks.
 _SILENT = 2
-# Most times that scale_in_after_s is doubled.
-_DOUBLINGS = 5
 _FIGURES = re.compile(r"[\d.,]+")
-
-
-@dataclass(frozen=True, slots=True)
-class PolicyMemory:
-    """Memory of a job's policy between two decisions.
-
-    Attributes:
-        decided_ms: Time of the last decision to rescale.
-        parallelism: Parallelism at the last look; the next four fields refer to it.
-        pressure_since_ms: Time since which a larger size has been needed.
-        slack_since_ms: Time since which smaller sizes have been enough.
-        known_since_ms: Time since which needs are known.
-        needed: (time, size), the sizes descending: the largest size needed since the time before, or since needs are
-            known.
-        shrunk_ms: Time of the last decision to scale in.
-        shrunk_from: The size before it, and before those right before it.
-        shrunk_to: The size that it was for.
-        taken_back: Scale-ins that had to be taken back, less those that proved right.
-        restored: The largest size that they were taken back to; 0 when there is none.
-        effects: What earlier scale-outs brought, of this version of the job.
-        version: ``Figures.version`` at the last look.
-        chosen: Parallelism of the last decision to rescale; None once somebody else has set another one.
-        limit: Of an epoch, as this version of the job has met it.
-        held: Why nothing was done at the last look that changed nothing, beside the diagnosis and without figures, so
-            that only another kind of reason is news.
-
-    """
-
-    decided_ms: int | None = None
-    parallelism: int | None = None
-    pressure_since_ms: int | None = None
-    slack_since_ms: int | None = None
-    needed: tuple[tuple[int, int], ...] = ()
-    known_since_ms: int | None = None
-    shrunk_ms: int | None = None
-    shrunk_from: int | None = None
-    shrunk_to: int | None = None
-    taken_back: int = 0
-    restored: int = 0
-    effects: tuple[Effect, ...] = ()
-    version: str = ""
-    chosen: int | None = None
-    limit: EpochLimit | None = None
-    held: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +82,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         effects = still_true(memory.effects, found, figures.parallelism, figures.at_ms, figures.settled_ms)
         memory = replace(memory, effects=effects)
         found = _back(memory, barred(effects, found, figures.parallelism), figures.parallelism)
-    nothing = _forget(memory, figures.parallelism)
+    nothing = forget(memory, figures.parallelism)
     if figures.hindrance is not None:
         return _stay(figures, nothing, figures.hindrance, found)
     if figures.failures >= BLOCKS_AFTER:
@@ -156,12 +101,12 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         if held is not None:
             return _stay(figures, nothing, f"{why}; {held}", found)
         # Limits and schedules take back no scale-in: the load did not return.
-        made = _go(figures, settings, _without_scale_in(nothing), allowed, why, found)
+        made = _go(figures, settings, without_scale_in(nothing), allowed, why, found)
         # Nor do they show whether a larger size helps.
         return replace(made, memory=replace(made.memory, effects=nothing.effects))
     if found is None:
         return _unmeasured(figures, settings, memory, held)
-    memory = _remember(figures, settings, memory, found)
+    memory = remember(figures, settings, memory, found)
     tried = useless(memory.effects, found, figures.parallelism)
     if (
         tried is not None
@@ -177,10 +122,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         target, since_ms, hold_s = found.parallelism, memory.pressure_since_ms, _scale_out_after_s(settings, found)
     elif found.name is Ailment.TOO_LARGE and memory.known_since_ms is not None:
         since_ms = memory.known_since_ms
-        target, hold_s = _for_long(figures, settings, memory, (figures.at_ms - since_ms) / 1000)
-        if figures.parallelism != memory.chosen and target > _HALF * figures.parallelism:
-            hold_s = _not_ours_s(figures, settings, memory)
-            target = _needed_lately(figures, memory, hold_s)
+        target, hold_s = enough_for_long(figures, settings, memory, (figures.at_ms - since_ms) / 1000)
     else:
         return _stay(figures, memory, found.text, found)
     held_s = (figures.at_ms - since_ms) / 1000
@@ -197,7 +139,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
 
 def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory, held: str | None) -> Decision:
     """Decide on a job with too few measurements; if the policy chose its size, for what is gone now, it shrinks."""
-    now, nothing = figures.parallelism, _forget(memory, figures.parallelism)
+    now, nothing = figures.parallelism, forget(memory, figures.parallelism)
     why = f"too few measurements at parallelism {now} yet"
     fits = (size for size in allowed_sizes(figures, settings) if not fills_memory(figures, settings, size))
     smallest = next(fits, now)
@@ -205,7 +147,7 @@ def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory
         return _stay(figures, nothing, why, None)
     known_ms = memory.slack_since_ms if memory.parallelism == now else None
     since_ms = figures.at_ms if known_ms is None else known_ms
-    hold_s = _SILENT * _scale_in_after_s(figures, settings, memory)
+    hold_s = _SILENT * scale_in_after_s(figures, settings, memory)
     held_s = (figures.at_ms - since_ms) / 1000
     why = f"{why}, but nothing arrives and nothing waits; this has lasted {held_s:.0f} s"
     if held_s < hold_s or held is not None:
@@ -244,88 +186,10 @@ def blocked_words(job: str, failures: int, failure: str) -> tuple[str, str]:
     )
 
 
-def _remember(figures: Figures, settings: PolicySettings, memory: PolicyMemory, found: Diagnosis) -> PolicyMemory:
-    """Update the time since which a larger size is needed, and the sizes that were needed."""
-    now_ms, now = figures.at_ms, figures.parallelism
-    if memory.parallelism != now:
-        memory = _forget(memory, now)
-    pressure_ms = slack_ms = None
-    if found.parallelism > now:
-        pressure_ms = now_ms if memory.pressure_since_ms is None else memory.pressure_since_ms
-    elif found.parallelism < now:
-        slack_ms = now_ms if memory.slack_since_ms is None else memory.slack_since_ms
-    # Up to a size that a scale-in was taken back to, what arrived longer ago counts.
-    latest = max(found.parallelism, found.kept, min(found.kept_long, _restored(figures, settings, memory)))
-    # Of sizes needed one after the other, only those matter that no later one exceeds.
-    needed = [each for each in memory.needed if each[1] > latest]
-    needed.append((now_ms, latest))
-    from_ms = now_ms - 1000 * _not_ours_s(figures, settings, memory)
-    while len(needed) > 1 and needed[0][0] < from_ms:
-        del needed[0]
-    return replace(
-        memory,
-        pressure_since_ms=pressure_ms,
-        slack_since_ms=slack_ms,
-        needed=tuple(needed),
-        known_since_ms=now_ms if memory.known_since_ms is None else memory.known_since_ms,
-    )
-
-
-def _needed_lately(figures: Figures, memory: PolicyMemory, within_s: float) -> int:
-    """Return the largest size that was needed lately."""
-    from_ms = figures.at_ms - 1000 * within_s
-    return next(size for at_ms, size in memory.needed if at_ms >= from_ms)
-
-
-def _for_long(figures: Figures, settings: PolicySettings, memory: PolicyMemory, known_s: float) -> tuple[int, float]:
-    """Return the size that has been enough for as long as it has to be, and for how long that is, in seconds.
-
-    A size that a scale-in had to be taken back to says nothing about larger ones, so only smaller ones wait longer.
-    """
-    least_s, long_s = _least_scale_in_after_s(figures, settings), _scale_in_after_s(figures, settings, memory)
-    target, restored = _needed_lately(figures, memory, least_s), _restored(figures, settings, memory)
-    if target >= restored:
-        return target, least_s
-    if known_s < long_s and restored < figures.parallelism:
-        return restored, least_s
-    return max(target, min(restored, _needed_lately(figures, memory, long_s))), long_s
-
-
-def _restored(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> int:
-    """Return the size below which scale-ins wait longer; settings may have changed, so it is one that they allow."""
-    sizes = allowed_sizes(figures, settings)
-    return next((size for size in sizes if size >= memory.restored), sizes[-1]) if memory.restored else 0
-
-
-def _forget(memory: PolicyMemory, parallelism: int) -> PolicyMemory:
-    """Return the memory without what refers to another parallelism, or to a time before an interruption."""
-    return replace(
-        memory,
-        parallelism=parallelism,
-        pressure_since_ms=None,
-        slack_since_ms=None,
-        needed=(),
-        known_since_ms=None,
-    )
-
-
 def _scale_out_after_s(settings: PolicySettings, found: Diagnosis) -> float:
     """Return the hold time; a job that needs many times its throughput does not get well by itself."""
     share = next((share for shortage, share in _SHORTER if found.shortage > shortage), 1.0)
     return settings.scale_out_after_s * share
-
-
-def _scale_in_after_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
-    return _least_scale_in_after_s(figures, settings) * 2.0 ** min(memory.taken_back, _DOUBLINGS)
-
-
-def _least_scale_in_after_s(figures: Figures, settings: PolicySettings) -> float:
-    return max(settings.scale_in_after_s, _PRICE * (figures.downtime_ms or 0) / 1000)
-
-
-def _not_ours_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
-    """Return the hold time of a small scale-in from a size that the policy did not choose."""
-    return max(_scale_in_after_s(figures, settings, memory), _NOT_OURS * settings.scale_in_after_s)
 
 
 def _cooldown_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
@@ -378,67 +242,17 @@ def _go(
     if settings.observe:
         # Nothing changes, so the need goes on, and nothing will have to be taken back.
         return Decision(action, parallelism, workers, why, replace(memory, decided_ms=figures.at_ms), found)
-    memory = _with_scale_ins(figures, settings, memory, wanted, parallelism, found)
+    memory = with_scale_ins(figures, settings, memory, wanted, parallelism, found)
     effects = memory.effects
     if found is not None and found.name is Ailment.TOO_SMALL:
         effects = with_scale_out(effects, found, figures.parallelism, parallelism, figures.at_ms)
     after = replace(
-        _forget(memory, figures.parallelism),
+        forget(memory, figures.parallelism),
         decided_ms=figures.at_ms,
         effects=effects,
         chosen=parallelism,
     )
     return Decision(action, parallelism, workers, why, after, found)
-
-
-def _with_scale_ins(
-    figures: Figures, settings: PolicySettings, memory: PolicyMemory, wanted: int, to: int, found: Diagnosis | None
-) -> PolicyMemory:
-    """Return the memory of scale-ins after a decision: the last ones, and how many had to be taken back.
-
-    The job wants a size, and one step gets it to another one on the way.
-    """
-    now_ms, now, shrunk_ms = figures.at_ms, figures.parallelism, memory.shrunk_ms
-    within_ms = _TAKES_BACK * 1000 * _scale_in_after_s(figures, settings, memory)
-    is_new = shrunk_ms is not None and now_ms - shrunk_ms < within_ms
-    # Since then nothing has risen.
-    goes_on = now == memory.shrunk_to
-    if shrunk_ms is not None and not is_new and goes_on and now < memory.restored:
-        memory = _proved(memory)
-    before = memory.shrunk_from if is_new else None
-    if wanted < now:
-        from_ = before if before is not None and goes_on else now
-        return replace(memory, shrunk_ms=now_ms, shrunk_from=from_, shrunk_to=to)
-    if before is not None and not _takes_back(figures, settings, memory, wanted, found):
-        return _without_scale_in(memory) if wanted >= before else memory
-    memory = _without_scale_in(memory)
-    if not is_new:
-        return memory
-    return replace(memory, taken_back=memory.taken_back + 1, restored=max(memory.restored, wanted))
-
-
-def _proved(memory: PolicyMemory) -> PolicyMemory:
-    """Return the memory after a scale-in that proved right."""
-    taken_back = max(0, memory.taken_back - 1)
-    return replace(memory, taken_back=taken_back, restored=memory.restored if taken_back else 0)
-
-
-def _takes_back(
-    figures: Figures, settings: PolicySettings, memory: PolicyMemory, wanted: int, found: Diagnosis | None
-) -> bool:
-    """Return whether a scale-out soon after a scale-in takes that back; one for the limit of the source always does."""
-    if found is not None and found.name is Ailment.SOURCE_BOUND:
-        return True
-    if wanted <= _BACK * min(memory.shrunk_from or 0, settings.max_parallelism):
-        return False
-    soon_ms = SOON * 1000 * _least_scale_in_after_s(figures, settings)
-    saved_little = figures.at_ms - (memory.shrunk_ms or 0) <= soon_ms
-    # What is missing is not always throughput.
-    return found is None or not found.is_short or saved_little or found.shortage >= _AT_ONCE
-
-
-def _without_scale_in(memory: PolicyMemory) -> PolicyMemory:
-    return replace(memory, shrunk_ms=None, shrunk_from=None, shrunk_to=None)
 
 
 def _undo(

@@ -6,8 +6,9 @@ from statistics import median
 
 from statecore.policy.arrivals import HISTORY_MS, arriving, history
 from statecore.policy.busy import busy_share, epoch_limit
-from statecore.policy.decision import PolicyMemory, decide
+from statecore.policy.decision import decide
 from statecore.policy.figures import EpochCost, Figures, HeavyKey
+from statecore.policy.memory import PolicyMemory
 from statecore.policy.settings import PolicySettings
 from statecore.policy.simulator.job import SimulatedEpoch, SimulatedJob
 from statecore.policy.simulator.simulation import Answer
