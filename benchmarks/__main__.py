@@ -37,7 +37,11 @@ def main() -> int:
     console.print(f"{time.monotonic() - started:.0f} s; figures in {RUN / 'bench.json'}, plot in {RUN / 'bench.png'}")
     for name in failed:
         console.print(f"[red]found no figure for {name}[/]; expected one; see its error above")
-    return 1 if failed else 0
+    wrong = [each for each in figures if TARGETS[each.name].must_hold and not TARGETS[each.name].met(each.ratio)]
+    for figure in wrong:
+        target = TARGETS[figure.name]
+        console.print(f"[red]found {figure.name} {figure.ratio:.2f}[/]; expected {target}, or the run fails")
+    return 1 if failed or wrong else 0
 
 
 def _asked() -> set[str]:

@@ -27,6 +27,7 @@ class Target:
         what: Meaning of the ratio.
         bound: Smallest ratio, or largest.
         at_least: Whether ``bound`` is the smallest ratio.
+        must_hold: Whether a miss fails the run: what the row tries is right or wrong, not more or less fast.
 
     """
 
@@ -34,6 +35,7 @@ class Target:
     what: str
     bound: float
     at_least: bool
+    must_hold: bool = False
 
     def met(self, ratio: float) -> bool:
         """Return whether a ratio meets the target."""

@@ -102,12 +102,25 @@ def test_a_run_measures_one_row_or_a_group_or_all_and_merges_them(
     monkeypatch.setattr(command, "_measured", measured)
     for arguments in ([], ["--group", "core"], ["--only", "epoch_growth"]):
         monkeypatch.setattr("sys.argv", ["benchmarks", *arguments])
-        assert command.main() == 0
+        command.main()
     core = {row for family in FAMILIES if family.group == "core" for row in family.rows}
     assert asked == [set(TARGETS), core, {"epoch_growth"}]
     ratios = read_json(tmp_path / "bench.json")
     assert ratios == dict.fromkeys(TARGETS, 1.0) | dict.fromkeys(core, 2.0) | {"epoch_growth": 3.0}
     assert (tmp_path / "bench.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "beyond", "code"), [("simulated_epochs", 0.0, 0), ("simulated_epochs", 0.1, 1), ("epoch_growth", 0.1, 0)]
+)
+def test_simulated_epochs_unlike_real_ones_fail_the_run_and_a_slow_row_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, beyond: float, code: int
+) -> None:
+    row = Figure(name, TARGETS[name].bound + beyond, "a", "b")
+    monkeypatch.setattr(command, "RUN", tmp_path)
+    monkeypatch.setattr(command, "_measured", lambda rows, console: ([row], []))
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--only", row.name])
+    assert command.main() == code
 
 
 def test_sides_take_turns_and_the_warm_up_does_not_count(tmp_path: Path) -> None:
