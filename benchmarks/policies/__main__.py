@@ -19,7 +19,7 @@ from benchmarks.policies.random_shapes import random_shapes
 from benchmarks.policies.reach import explained
 from benchmarks.policies.report import kinds, misses, table, write_json
 from benchmarks.policies.shapes import SHAPES, Shape
-from benchmarks.policies.simulations import FORESIGHT, OURS, PEERS, POLICIES, Outcomes, simulated
+from benchmarks.policies.simulations import OURS, PEERS, POLICIES, VARIANTS, Outcomes, simulated
 
 FIGURES = Path(".run/policies.json")
 
@@ -59,7 +59,7 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.policies", description="Compare policies on shapes.")
     parser.add_argument("--only", metavar="NAME", action="append", choices=SHAPES, help=f"shape: {', '.join(SHAPES)}")
-    known = (*POLICIES, FORESIGHT)
+    known = (*POLICIES, *VARIANTS)
     parser.add_argument("--policy", metavar="NAME", action="append", choices=known, help=", ".join(known))
     parser.add_argument("--random", metavar="N", type=int, help="take N random shapes; run ours and its peers on them")
     parser.add_argument("--seed", metavar="S", type=int, default=0, help="of the random shapes; default 0")

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from benchmarks.policies.goals import Goal
 from benchmarks.policies.shapes import Shape
-from benchmarks.policies.simulations import FORESIGHT, OURS, POLICIES, Outcomes
+from benchmarks.policies.simulations import OURS, POLICIES, VARIANTS, Outcomes
 
 Judged = Mapping[str, Sequence[Goal]]
 """Goals by shape."""
@@ -28,7 +28,7 @@ def table(outcomes: Outcomes, judged: Judged) -> Table:
         drawn.add_column(heading, justify="right", no_wrap=True)
     drawn.add_column("goals", overflow="fold")
     for shape, policies in outcomes.items():
-        for index, name in enumerate(each for each in (*POLICIES, FORESIGHT) if each in policies):
+        for index, name in enumerate(each for each in (*POLICIES, *VARIANTS) if each in policies):
             outcome = policies[name]
             drawn.add_row(
                 "" if index else shape,
@@ -66,7 +66,7 @@ def write_json(shapes: Mapping[str, Shape], outcomes: Outcomes, judged: Judged, 
         shape: {
             "what": shapes[shape].what,
             "goals": [asdict(goal) for goal in judged[shape]],
-            "policies": {name: policies[name].to_json() for name in (*POLICIES, FORESIGHT) if name in policies},
+            "policies": {name: policies[name].to_json() for name in (*POLICIES, *VARIANTS) if name in policies},
         }
         for shape, policies in outcomes.items()
     }

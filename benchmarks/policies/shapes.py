@@ -38,13 +38,19 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A simulated job: its name, what happens in a few words, its arrivals, its world, and what is right."""
+    """A simulated job: its name, what happens in a few words, its arrivals, its world, and what is right.
+
+    Attributes:
+        at_least: Windows for somebody who knows when more arrives; the time zone is UTC, and the first day begins at 0.
+
+    """
 
     name: str
     what: str
     trace: Trace
     world: World
     expected: Expected = Expected()
+    at_least: tuple[str, ...] = ()
 
 
 def _right(at_s: float, *names: Ailment) -> tuple[tuple[float, tuple[Ailment, ...]], ...]:
@@ -210,10 +216,21 @@ _TRENDS = (
     ),
 )
 
+_SHIFTS = (
+    Shape(
+        "shifts",
+        "ten times the load for an hour, every two hours",
+        steps(6 * HOUR, *((hour * HOUR, 30_000 if hour % 2 else 3_000) for hour in range(6))),
+        World(),
+        Expected(levels=tuple(hour * HOUR for hour in range(6))),
+        ("55 0,2,4 * * * for 1h5m: 8",),
+    ),
+)
+
 _RECORDED = (
     Shape("flights", "a day of departures, in 6 h", recorded("flights"), World()),
     Shape("electricity", "three days of demand, in 9 h", recorded("electricity"), World(parallelism=6)),
     Shape("calls", "a day of calls, in 7 h", recorded("calls"), World()),
 )
 
-SHAPES = {each.name: each for each in (*_TROUBLES, *_STEPS, *_BURSTS, *_TRENDS, *_RECORDED)}
+SHAPES = {each.name: each for each in (*_TROUBLES, *_STEPS, *_BURSTS, *_TRENDS, *_SHIFTS, *_RECORDED)}

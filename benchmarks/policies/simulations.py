@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 
+import msgspec
+
 from benchmarks.policies.foresight import Foresight
 from benchmarks.policies.shapes import Shape
-from statecore.policy.simulator import Outcome, player, simulate
-from statecore.policy.simulator.players.statecore import settings_for
+from statecore.policy.simulator import Outcome, Player, player, simulate
+from statecore.policy.simulator.players.statecore import Statecore, settings_for
 
 OURS = "statecore"
 PEERS = ("flink", "ds2", "aws")
 POLICIES = (OURS, *PEERS, "fixed:2", "fixed:6", "fixed:16")
 """The policies that are compared; those of a fixed size are shown for scale."""
-FORESIGHT = "foresight"
-"""Ours, told what will arrive; not compared unless asked for."""
-
 Outcomes = dict[str, dict[str, Outcome]]
 """By shape, then by policy."""
 
@@ -36,6 +35,16 @@ def simulated(shapes: Sequence[Shape], policies: Sequence[str], workers: int) ->
 
 
 def _simulated(shape: Shape, policy: str) -> Outcome:
-    world = shape.world
-    plays = Foresight(settings_for(world)) if policy == FORESIGHT else player(policy, world)
-    return simulate(shape.trace, world, plays)
+    plays = VARIANTS[policy](shape) if policy in VARIANTS else player(policy, shape.world)
+    return simulate(shape.trace, shape.world, plays)
+
+
+def _scheduled(shape: Shape) -> Player:
+    return Statecore(msgspec.structs.replace(settings_for(shape.world), at_least=shape.at_least))
+
+
+VARIANTS: dict[str, Callable[[Shape], Player]] = {
+    "foresight": lambda shape: Foresight(settings_for(shape.world)),
+    "scheduled": _scheduled,
+}
+"""Ours, told what will arrive, or with the shape's windows; not compared unless asked for."""

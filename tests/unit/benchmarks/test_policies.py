@@ -16,9 +16,9 @@ from benchmarks.policies.picture import write_picture
 from benchmarks.policies.random_shapes import random_shapes
 from benchmarks.policies.report import kinds, misses, table, write_json
 from benchmarks.policies.shapes import SHAPES, Expected, Shape
-from benchmarks.policies.simulations import OURS, PEERS
+from benchmarks.policies.simulations import OURS, PEERS, VARIANTS
 from statecore.policy import Ailment
-from statecore.policy.simulator import Outcome, SimulatedDecision, World
+from statecore.policy.simulator import Outcome, SimulatedDecision, Trace, World, simulate, simulation
 from statecore.policy.simulator.job import SimulatedJob
 from statecore.policy.simulator.players.statecore import settings_for
 from statecore.policy.simulator.simulation import Sample
@@ -148,3 +148,11 @@ def test_the_report_has_all_figures_and_names_what_is_missed(tmp_path: Path) -> 
     assert written["policies"]["ds2"]["core_hours"] == 10
     write_picture(SHAPES, outcomes, tmp_path / "policies.png")
     assert (tmp_path / "policies.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_window_has_its_size_ready_when_the_load_jumps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "LOOK_S", 60.0)
+    shape = SHAPES["shifts"]
+    jumps_s = shape.trace.times_s[1]
+    outcome = simulate(Trace((0.0, jumps_s), shape.trace.rates[:1]), shape.world, VARIANTS["scheduled"](shape))
+    assert outcome.end_parallelism == 8 and outcome.decisions[-1].t_s >= jumps_s - 360
