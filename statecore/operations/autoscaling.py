@@ -55,6 +55,7 @@ from statecore.policy import (
 from statecore.policy.arrivals import HISTORY_MS, STEP_MS, WINDOW_MS, history
 from statecore.policy.busy import busy_share, epoch_limit
 from statecore.policy.cost import FEWEST
+from statecore.policy.figures import FIRST_DOWNTIME_MS
 
 log = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
@@ -74,8 +75,8 @@ _RESCALES = 5
 # Runs are never deleted, and this query runs every few seconds.
 _RUNS = 50
 _DAY_MS = 86_400_000
-# Assumed of a job's first rescale by a method that stops it.
-_FIRST_DOWNTIME_MS = 60_000
+# Assumed of a job's first rescale that also writes its state anew.
+_FIRST_REWRITE_MS = 60_000
 # After a longer gap between evaluations the memory says nothing about the time in between.
 _MEMORY_VALID_MS = 300_000
 
@@ -122,6 +123,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         workers=None if cluster is None else cluster.desired_workers,
         max_workers=None if cluster is None else cluster.max_workers,
         hindrance=_hindrance(catalog, found, epochs, now_ms),
+        started_ms=generations[0].started_ms if generations else None,
         settled_ms=_settled_ms(catalog, job, epochs),
         epochs=tuple(costs),
         arriving=lately.rate,
@@ -170,7 +172,9 @@ def _downtime_ms(runs: Sequence[RescaleRunRecord], method: RescaleMethod) -> int
     if method == "live":
         return None
     expected = expected_downtime(runs, method)
-    return _FIRST_DOWNTIME_MS if expected is None else expected.median_ms
+    if expected is None:
+        return _FIRST_REWRITE_MS if method == "rewrite" else FIRST_DOWNTIME_MS
+    return expected.median_ms
 
 
 def failed_rescales(catalog: Catalog, policy: PolicyRecord) -> list[RescaleRunRecord]:

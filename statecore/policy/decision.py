@@ -20,7 +20,7 @@ from statecore.policy.effects import Effect, barred, is_due, still_true, useless
 from statecore.policy.figures import Figures
 from statecore.policy.limits import known_limit
 from statecore.policy.memory import PolicyMemory, forget
-from statecore.policy.needs import allowed_sizes, fills_memory, within_limits
+from statecore.policy.needs import allowed_sizes, fills_memory, limits
 from statecore.policy.rules import held_back, in_one_step, scheduled
 from statecore.policy.scale_ins import enough_for_long, remember, scale_in_after_s, with_scale_ins, without_scale_in
 from statecore.policy.settings import PolicySettings
@@ -44,6 +44,8 @@ _BRIEF = 0.4
 _SHORTER = ((8.0, 0.25), (2.0, 0.85))
 # A silent source may deliver again: so many times scale_in_after_s pass before a job of unknown throughput shrinks.
 _SILENT = 2
+# Workers are asked for so long before the running epoch ends, or for as long as earlier scale-outs took.
+_ASKED_EARLIER_S = 300.0
 _FIGURES = re.compile(r"[\d.,]+")
 
 
@@ -84,20 +86,22 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         found = _back(memory, barred(effects, found, figures.parallelism), figures.parallelism)
     nothing = forget(memory, figures.parallelism)
     if figures.hindrance is not None:
-        return _stay(figures, nothing, figures.hindrance, found)
+        return _stay(figures, nothing, _also(found, figures.hindrance), found)
     if figures.failures >= BLOCKS_AFTER:
         why, todo = blocked_words(figures.job, figures.failures, figures.failure)
-        return _stay(figures, nothing, f"blocked: {why}; {todo}", found)
+        return _stay(figures, nothing, _also(found, f"blocked: {why}; {todo}"), found)
     held = held_back(figures, settings) or _cooling(figures, _cooldown_s(figures, settings, memory))
     sizes = allowed_sizes(figures, settings)
-    limits = within_limits(figures, settings)
-    if not limits[0] <= figures.parallelism <= limits[-1]:
+    lowest, highest = limits(figures, settings)
+    if not lowest <= figures.parallelism <= highest:
         allowed = min(max(figures.parallelism, sizes[0]), sizes[-1])
         asked = scheduled(figures, settings)
-        if asked is not None and figures.parallelism < min(asked.parallelism, limits[0]):
+        if asked is not None and figures.parallelism < min(asked.parallelism, lowest):
             why = asked.reason
         else:
-            why = f"parallelism {figures.parallelism} is outside the limits {limits[0]} to {limits[-1]}"
+            why = f"parallelism {figures.parallelism} is outside the limits {lowest} to {highest}"
+        if found is not None and found.todo:
+            why = _also(found, why)
         if held is not None:
             return _stay(figures, nothing, f"{why}; {held}", found)
         # Limits and schedules take back no scale-in: the load did not return.
@@ -110,7 +114,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     tried = useless(memory.effects, found, figures.parallelism)
     if (
         tried is not None
-        and tried.before >= limits[0]
+        and tried.before >= lowest
         and not fills_memory(figures, settings, tried.before)
         and is_due(figures.parallelism, tried, figures.at_ms, figures.settled_ms)
     ):
@@ -124,7 +128,8 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
         since_ms = memory.known_since_ms
         target, hold_s = enough_for_long(figures, settings, memory, (figures.at_ms - since_ms) / 1000)
     else:
-        return _stay(figures, memory, found.text, found)
+        done = "" if found.todo else f"; parallelism {figures.parallelism} stays"
+        return _stay(figures, memory, found.text + done, found)
     held_s = (figures.at_ms - since_ms) / 1000
     if held_s < hold_s:
         return _stay(figures, memory, f"{found.text}; this has lasted {held_s:.0f} s of {hold_s:.0f} s", found)
@@ -132,6 +137,7 @@ def decide(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> 
     if hindrance is not None:
         return _stay(figures, memory, f"{found.text}; {hindrance}", found)
     why = f"{found.text}; this has lasted {held_s:.0f} s"
+    held = held or _epoch_first(figures, found)
     if held is not None:
         return _stay(figures, memory, f"{why}; {held}", found)
     return _go(figures, settings, memory, target, why, found)
@@ -156,6 +162,14 @@ def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory
     return _go(figures, settings, replace(nothing, slack_since_ms=since_ms), smallest, why, None)
 
 
+def _epoch_first(figures: Figures, found: Diagnosis) -> str | None:
+    """Return why a larger size is not asked for yet: its workers would be idle until the running epoch ends."""
+    goes_on_s = found.epoch_goes_on_s
+    if found.name is not Ailment.TOO_SMALL or goes_on_s <= max(_ASKED_EARLIER_S, (figures.rescale_ms or 0) / 1000):
+        return None
+    return f"but the running epoch, which a rescale waits for, goes on for another {goes_on_s:.0f} s at least"
+
+
 def _no_scale_in(figures: Figures, found: Diagnosis, target: int) -> str | None:
     """Return why a job that has been too large for long stays as it is; None when it need not."""
     if target >= figures.parallelism:
@@ -168,6 +182,11 @@ def _no_scale_in(figures: Figures, found: Diagnosis, target: int) -> str | None:
     if target < found.just_now:
         return f"but just now more arrives than {target} can do"
     return None
+
+
+def _also(found: Diagnosis | None, hindrance: str) -> str:
+    """Return what was found, and what keeps the policy from doing anything about it."""
+    return hindrance if found is None else f"{found.text}; {hindrance}"
 
 
 def _back(memory: PolicyMemory, found: Diagnosis, parallelism: int) -> Diagnosis:
@@ -216,7 +235,7 @@ def _cooling(figures: Figures, cooldown_s: float) -> str | None:
 
 
 def _stay(figures: Figures, memory: PolicyMemory, why: str, found: Diagnosis | None) -> Decision:
-    held = _FIGURES.sub("", why.removeprefix("" if found is None else found.text))
+    held = _FIGURES.sub("", why.removeprefix("" if found is None else found.text).removeprefix("; "))
     return Decision("stay", figures.parallelism, figures.workers, why, replace(memory, held=held), found)
 
 

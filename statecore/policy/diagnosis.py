@@ -71,6 +71,7 @@ class Diagnosis:
         despite_limit: Of a job whose source limits its epochs, the smallest size that does enough with that limit, or,
             where none does, what arrives; 0 of others, and when none does that.
         is_short: Whether the job does too little.
+        epoch_goes_on_s: Of a job that does too little, for how long the running epoch goes on at least; 0 if unknown.
         shortage: How many times its throughput the job needs.
         row_ms: Cost of a row; None when only an upper bound is known.
         row_error: Its relative standard error.
@@ -88,6 +89,7 @@ class Diagnosis:
     just_now: int = 0
     despite_limit: int = 0
     is_short: bool = False
+    epoch_goes_on_s: float = 0.0
     shortage: float = 1.0
     row_ms: float | None = None
     row_error: float = 0.0
@@ -110,7 +112,7 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
         return _foreseen(figures, settings)
     needs = Needs(figures, settings, measured)
     if needs.is_short():
-        return replace(_short(needs), is_short=True)
+        return replace(_short(needs), is_short=True, epoch_goes_on_s=needs.epoch_goes_on_s())
     if figures.memory_share is not None and figures.memory_share >= FULL_MEMORY:
         return _memory(needs, figures.memory_share)
     enough, smaller = needs.enough(), needs.to_shrink()
@@ -165,13 +167,14 @@ def _short(needs: Needs) -> Diagnosis:
     target = needs.to_grow()
     if target > now:
         return _of(needs, Ailment.TOO_SMALL, needs.words(target), parallelism=target)
-    if now >= needs.sizes[-1] and needs.grows_beyond():
+    most = max(now, needs.sizes[-1])
+    if now == most and needs.grows_beyond():
         return _of(
             needs,
             Ailment.AT_LIMIT,
             needs.words(now),
-            f"allow more than {needs.sizes[-1]}, with `statecore policy set {figures.job} --max-parallelism …` or a "
-            "larger cluster",
+            f"allow more than {most}, with `statecore policy set {figures.job} --max-parallelism …` or a larger "
+            "cluster",
         )
     return _bottleneck(needs)
 
@@ -293,8 +296,9 @@ def _failing(figures: Figures) -> Diagnosis:
 def _memory(needs: Needs, share: float) -> Diagnosis:
     """Return what to do before a worker is killed; only more workers have more memory."""
     now, found = needs.now, f"a worker used {share:.0%} of its memory"
-    larger = next((size for size in needs.sizes if size > now), now)
-    if needs.figures.workers is None or larger == now:
+    workers, workers_for = needs.figures.workers, needs.settings.workers_for
+    larger = next((size for size in needs.sizes if size > now and workers_for(size) > (workers or 0)), now)
+    if workers is None or larger == now:
         todo = "give the workers more memory or the job more of them, or let state expire"
         return _of(needs, Ailment.MEMORY_BOUND, found, todo, memory_share=share)
     return _of(needs, Ailment.MEMORY_BOUND, found, parallelism=larger, memory_share=share)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 HOLDS_MS = 86_400_000
 """Nothing that a policy has learnt about a job holds for longer than a day."""
+FIRST_DOWNTIME_MS = 20_000
+"""Assumed of a job's first rescale that stops and restarts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Figures:
         workers: Desired size of its cluster; None for a job without a resizable cluster.
         max_workers: Most workers that the cluster allows; None without such a limit.
         hindrance: Why the policy may not decide now, such as the lease of a run; None when it may.
+        started_ms: When the newest driver started; None when none has.
         settled_ms: Time since which the job has run at this parallelism; None before its first epoch.
         epochs: The newest epochs with rows, in commit order, at any parallelism.
         arriving: Rows that arrive per second.
@@ -104,6 +107,7 @@ class Figures:
     workers: int | None = None
     max_workers: int | None = None
     hindrance: str | None = None
+    started_ms: int | None = None
     settled_ms: int | None = None
     epochs: tuple[EpochCost, ...] = ()
     arriving: float | None = None

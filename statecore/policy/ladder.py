@@ -40,7 +40,8 @@ def ladder(figures: Figures, settings: PolicySettings) -> Ladder | None:
         return None
     needs = Needs(figures, settings, measured)
     needed, sizes = needs.needed(), needs.sizes
-    enough = next((size for size in sizes if measured.rows_per_second(size) >= needed), None)
+    known = sorted({*sizes, figures.parallelism})
+    enough = next((size for size in known if measured.rows_per_second(size) >= needed), None)
     step = max(1, (len(sizes) - 1) / _BETWEEN)
     spread = {sizes[round(step * index)] for index in range(_BETWEEN + 1) if round(step * index) < len(sizes)}
     shown = sorted(spread | {sizes[0], sizes[-1], figures.parallelism} | ({enough} if enough else set()))

@@ -25,6 +25,11 @@ _DOUBT = 2.0
 _SOON_DRAINED_S = 30.0
 # Time from a need to the end of a rescale: so far ahead arrivals are looked at, and to how many times what arrives now.
 _LEAD_S, _MOST_RISE = 120.0, 2.0
+# A job shrinks to one subtask only for this share of what others are left with: a second one costs one core, and what a
+# peak brings is not divided.
+_ALONE = 0.8
+# An epoch far larger than those measured may take this share of what they say.
+_AT_LEAST = 0.8
 # A rescale waits for the end of an epoch that takes so long.
 _LONG_EPOCH_S = 30.0
 SOON = 2
@@ -213,10 +218,12 @@ class Needs:
         needed = max(present, self._steady(ahead_s) / (1 + self._hysteresis()))
         # A backlog that an epoch usually reads is no pile.
         usual = self.measured.fit.rows
-        does = (
-            size for size in self.sizes if rate(size) >= needed and waiting <= max(usual, rate(size) * _SOON_DRAINED_S)
-        )
-        return min(next(does, self.now), self.now)
+
+        def does(size: int) -> bool:
+            share = _ALONE if size == 1 else 1.0
+            return rate(size) * share >= needed and waiting <= max(usual, rate(size) * _SOON_DRAINED_S)
+
+        return min(next(filter(does, self.sizes), self.now), self.now)
 
     def grows_beyond(self) -> bool:
         """Return whether twice the present size would be worth it, were it allowed."""
@@ -304,6 +311,17 @@ class Needs:
             # The running epoch probably ends before the workers are there, so the rescale waits for the next one.
             epoch_s = max(epoch_s, fit.cost_ms(self._arriving() * epoch_s) / 1000)
         return self._waiting() if epoch_s < _LONG_EPOCH_S else self._arriving() * epoch_s
+
+    def epoch_goes_on_s(self) -> float:
+        """Return for how long the running epoch goes on at least, in seconds; 0 when that is unknown."""
+        figures = self.figures
+        began_ms = [each.committed_ms for each in figures.epochs[-1:]]
+        began_ms += [] if figures.started_ms is None else [figures.started_ms]
+        if not began_ms or not figures.left:
+            return 0.0
+        rows = min(figures.left, figures.epoch_limit or figures.left)
+        least_ms = _AT_LEAST * self.measured.fit.cost_ms(rows)
+        return max(0.0, least_ms - (figures.at_ms - max(began_ms))) / 1000
 
     def _late_s(self) -> float:
         lag_ms, limit_s = self.figures.lag_ms, self.settings.max_lag_s
@@ -394,4 +412,12 @@ def within_limits(figures: Figures, settings: PolicySettings) -> list[int]:
         sizes = [size for size in sizes if size <= most] or sizes[:1]
     asked = scheduled(figures, settings)
     least = 0 if asked is None else asked.parallelism
-    return [size for size in sizes if size >= least] or sizes[-1:]
+    # Where no whole workers have as many, a job that has them keeps them.
+    return [size for size in sizes if size >= least] or [max(sizes[-1], min(least, figures.parallelism))]
+
+
+def limits(figures: Figures, settings: PolicySettings) -> tuple[int, int]:
+    """Return the least and the most parallelism that a job may keep, also between sizes of whole workers."""
+    highest, asked = min(settings.max_parallelism, figures.max_parallelism), scheduled(figures, settings)
+    lowest = max(settings.min_parallelism, 0 if asked is None else asked.parallelism)
+    return min(lowest, within_limits(figures, settings)[-1]), highest

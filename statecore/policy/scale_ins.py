@@ -70,7 +70,7 @@ def enough_for_long(
 
 
 def _for_long(figures: Figures, settings: PolicySettings, memory: PolicyMemory, known_s: float) -> tuple[int, float]:
-    """Return the same for a job whose size the policy chose, or that can be halved.
+    """Return the size, and for how long it has been enough, of a job whose size the policy chose or may halve.
 
     A size that a scale-in had to be taken back to says nothing about larger ones, so only smaller ones wait longer.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 
+import msgspec
 import pytest
 
 from statecore.policy.simulator import Outcome, Trace, World, player, simulate, simulation
@@ -61,10 +62,11 @@ def test_a_job_whose_trigger_keeps_limited_epochs_apart_stays() -> None:
 
 
 def test_a_scale_in_that_a_trigger_makes_fall_behind_is_taken_back() -> None:
-    # Just what arrives is what the limit lets through every 5 s; at parallelism 1 an epoch takes longer.
-    world = World(fixed_ms=2_000, trigger_ms=5_000, epoch_limit_rows=16_090, noise=0.02, rescale_s=10)
+    # Just what arrives is what the limit lets through every 5 s; at parallelism 2 an epoch takes longer.
+    limited = World(fixed_ms=2_000, trigger_ms=5_000, epoch_limit_rows=16_090, noise=0.02, rescale_s=10)
+    world = msgspec.structs.replace(limited, parallelism=4, subtasks_per_worker=2, row_us=400)
     played = play(Trace([0, HOUR], [3_217.0]), world)
-    assert sizes(played) == [(2, 1), (1, 2)] and "so the scale-in is taken back" in played.decisions[1].reason
+    assert sizes(played) == [(4, 2), (2, 4)] and "so the scale-in is taken back" in played.decisions[1].reason
     assert played.slo_minutes == 0
 
 
@@ -159,7 +161,8 @@ def test_a_sink_that_turns_slow_is_known_by_the_first_two_long_epochs() -> None:
 
 def test_workers_that_start_slowly_are_not_asked_for_to_drain_what_is_gone_before_they_come() -> None:
     # Four subtasks drain what piled up while their workers started, in less time than a fifth would take to come.
-    world = World(parallelism=1, max_parallelism=32, fixed_ms=150, rescale_s=5, worker_start_s=900, seed=89)
+    # A rescale that stopped the job would be another reason for a larger size.
+    world = World(parallelism=1, max_parallelism=32, fixed_ms=150, rescale_s=0, worker_start_s=900, seed=89)
     played = play(Trace([0, HOUR, 3 * HOUR], [1_810, 12_873]), world)
     assert sizes(played) == [(1, 4)]
 

@@ -214,6 +214,20 @@ def test_a_backlog_that_drains_before_a_rescale_would_end_is_no_reason_for_one()
     assert decide(figures(4, waiting=200_000), hasty, NOTHING).action == "out"
 
 
+def test_a_scale_out_that_has_to_wait_for_a_long_epoch_asks_for_no_workers_before_its_end_is_near() -> None:
+    # Four subtasks do 32,000 rows/s: for 25 million rows they need 781 s, or a fifth less.
+    piled = replace(figures(4, arriving=30_000.0, waiting=60_000_000), left=25_000_000, started_ms=NOW_MS - 50_000)
+    waits = decide(piled, NO_WAIT, NOTHING)
+    assert waits.action == "stay" and waits.diagnosis is not None and waits.diagnosis.name is Ailment.TOO_SMALL
+    assert waits.reason.endswith("the running epoch, which a rescale waits for, goes on for another 575 s at least")
+    assert decide(replace(piled, started_ms=NOW_MS - 330_000), NO_WAIT, waits.memory).action == "out"
+    # By what earlier scale-outs took, the workers would come too late.
+    assert decide(replace(piled, rescale_ms=600_000), NO_WAIT, NOTHING).action == "out"
+    # Nobody knows what the running epoch took, or the source allows it no more.
+    for unknown in (replace(piled, left=None), replace(piled, left=2_000_000)):
+        assert decide(unknown, NO_WAIT, NOTHING).action == "out"
+
+
 def test_no_scale_in_comes_while_rows_are_late() -> None:
     # Two million rows are half a minute of the work of eight subtasks, and no more than an epoch has had lately.
     drained = figures(8, arriving=5_000.0, waiting=2_000_000)
@@ -371,6 +385,12 @@ def test_a_rising_load_leaves_a_size_that_lasts_for_twice_the_time_that_a_scale_
     assert found is not None and found.parallelism == enough
 
 
+@pytest.mark.parametrize(("now", "arriving", "enough"), [(2, 5_300.0, 1), (2, 5_600.0, 2), (4, 13_000.0, 2)])
+def test_one_subtask_is_enough_where_it_has_more_room_than_several_need(now: int, arriving: float, enough: int) -> None:
+    found = diagnose(figures(now, arriving=arriving), NO_WAIT)
+    assert found is not None and found.parallelism == enough
+
+
 def test_a_size_that_is_enough_is_not_short_with_the_same_figures() -> None:
     rises = figures(8, arriving=26_000.0, rising=60.0)
     found = diagnose(rises, NO_WAIT)
@@ -378,6 +398,13 @@ def test_a_size_that_is_enough_is_not_short_with_the_same_figures() -> None:
     smaller = replace(figures(found.parallelism, arriving=26_000.0), rising=60.0)
     again = diagnose(smaller, NO_WAIT)
     assert again is not None and again.name is not Ailment.TOO_SMALL
+
+
+def test_a_worker_that_is_full_gets_another_one_and_not_more_subtasks() -> None:
+    made = decide(
+        figures(2, memory_share=0.85, workers=1), msgspec.structs.replace(NO_WAIT, subtasks_per_worker=4), NOTHING
+    )
+    assert (made.action, made.parallelism, made.workers) == ("out", 8, 2)
 
 
 def test_more_workers_come_before_one_is_killed_for_its_memory() -> None:
@@ -443,6 +470,41 @@ def test_a_job_outside_of_its_limits_is_brought_back() -> None:
     assert (made.action, made.parallelism) == ("in", 16) and "outside the limits 1 to 16" in made.reason
 
 
+@pytest.mark.parametrize(
+    ("now", "limits", "to"), [(2, (1, 16), 2), (15, (1, 16), 15), (6, (1, 6), 6), (2, (3, 16), 4), (7, (1, 6), 4)]
+)
+def test_a_size_between_those_of_whole_workers_is_within_the_limits(now: int, limits: tuple[int, int], to: int) -> None:
+    wanted = PolicySettings(min_parallelism=limits[0], max_parallelism=limits[1], subtasks_per_worker=4)
+    made = decide(figures(now, workers=-(-now // 4), arriving=7_000.0 * now), wanted, NOTHING)
+    assert made.parallelism == to
+    assert (f"outside the limits {limits[0]} to {limits[1]}" in made.reason) == (to != now)
+
+
+def test_at_the_limit_a_job_between_sizes_of_whole_workers_is_told_a_limit_beyond_its_own() -> None:
+    wanted = PolicySettings(max_parallelism=6, subtasks_per_worker=4)
+    made = decide(figures(6, workers=2, arriving=50_000.0, waiting=5_000_000), wanted, NOTHING)
+    assert made.action == "stay" and made.diagnosis is not None and made.diagnosis.name is Ailment.AT_LIMIT
+    assert "allow more than 6" in made.reason
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "hindrance", "said"),
+    [(2, "the job has no live driver", "no live driver"), (20, None, "outside the limits 1 to 16")],
+)
+def test_what_hinders_the_policy_does_not_hide_what_was_found(
+    parallelism: int, hindrance: str | None, said: str
+) -> None:
+    found = figures(parallelism, crashes=3, crash="out of memory", hindrance=hindrance)
+    made = decide(found, NO_WAIT, NOTHING)
+    assert "out of memory" in made.reason and said in made.reason
+
+
+def test_a_hindrance_is_the_same_news_with_and_without_measurements() -> None:
+    stopped = figures(2, hindrance="the job has no live driver")
+    held = {decide(found, NO_WAIT, NOTHING).memory.held for found in (stopped, replace(stopped, epochs=()))}
+    assert held == {"the job has no live driver"}
+
+
 def test_the_cooldown_counts_from_the_end_of_a_rescale_and_doubles_with_each_failure() -> None:
     calm = PolicySettings(max_parallelism=16, scale_out_after_s=0, cooldown_s=300)
     for failures, rest_s in ((0, 300), (1, 600), (2, 1_200)):
@@ -460,10 +522,11 @@ def test_the_cooldown_counts_from_the_end_of_a_rescale_and_doubles_with_each_fai
 
 def test_after_three_failures_in_a_row_the_policy_waits_for_a_person_and_says_so() -> None:
     made = decide(figures(waiting=90_000_000, failures=3, failure="no quota"), NO_WAIT, NOTHING)
+    assert made.diagnosis is not None
     assert (made.action, made.reason) == (
         "stay",
-        "blocked: the last 3 rescales of this policy failed, the newest with: no quota; remove the cause, then "
-        "unblock the policy with `statecore policy set flights --on`",
+        f"{made.diagnosis.text}; blocked: the last 3 rescales of this policy failed, the newest with: no quota; remove "
+        "the cause, then unblock the policy with `statecore policy set flights --on`",
     )
 
 

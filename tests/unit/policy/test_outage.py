@@ -44,6 +44,14 @@ def test_after_an_outage_of_the_source_the_job_grows_once_drains_in_time_and_goe
     assert "rows wait" in out.reason and "rows/s arrive" in out.reason
 
 
+def test_after_an_outage_of_the_job_workers_come_when_the_epoch_with_all_that_piled_up_is_nearly_done() -> None:
+    # That epoch takes an hour's rows, 2,400 s, and a rescale waits for it.
+    played = play(Trace([0, 4 * HOUR], [6_000]), outages=((HOUR, 2 * HOUR),), noise=0.0)
+    out, *_ = played.decisions
+    done_s = next(each.t_s for each in played.samples if each.t_s > out.t_s and each.parallelism == out.to)
+    assert out.t_s > 2 * HOUR + 1_200 and 300 < done_s - out.t_s < 900, played.decisions
+
+
 @pytest.mark.parametrize(("seed", "trigger_ms"), [(0, 500), (1, 10_000)])
 def test_a_steady_load_with_noise_is_left_alone(seed: int, trigger_ms: int) -> None:
     noise = random.Random(seed)

@@ -16,7 +16,7 @@ from statecore.errors import ConfigurationError
 from statecore.policy import Decision, Figures, PolicyMemory, PolicySettings, decide, policy_settings, throughput
 from statecore.policy.alignment import aligned
 from tests.support.examples import examples
-from tests.unit.policy.test_decision import NO_WAIT, NOTHING, figures
+from tests.unit.policy.test_decision import NO_WAIT, NOTHING, SLACK, figures
 
 BUSINESS = "0 8 * * 1-5 for 10h"
 MARKET = "0 9 * * 1 for 2h: 8"
@@ -87,7 +87,7 @@ def test_a_schedule_waits_for_the_cooldown_for_a_run_and_for_a_frozen_window() -
     resting = figures(4, ended_ms=at("08:59", figures()).at_ms)
     assert "scheduled: at least 8" in scheduled("09:00", resting, cooldown_s=300).reason
     assert scheduled("09:00", resting, cooldown_s=300).action == "stay"
-    assert scheduled("09:00", figures(4, hindrance="run-7 has the lease")).reason == "run-7 has the lease"
+    assert scheduled("09:00", figures(4, hindrance="run-7 has the lease")).reason.endswith("; run-7 has the lease")
     assert "frozen until 18:00 UTC" in scheduled("09:00", freeze=[BUSINESS]).reason
 
 
@@ -96,6 +96,16 @@ def test_a_schedule_never_asks_for_more_than_the_limits_allow() -> None:
     assert (made.parallelism, made.workers) == (6, 6)
     assert scheduled("09:00", replace(figures(2), max_parallelism=4)).parallelism == 4
     assert scheduled("09:00", figures(6, workers=6, max_workers=6)).action == "stay"
+    # No whole workers have seven; a job that does keeps them.
+    seven = {
+        "subtasks_per_worker": 4,
+        "at_least": ["0 9 * * * for 1h: 7"],
+        "max_parallelism": 7,
+        "scale_in_after_s": 60,
+    }
+    idle = replace(SLACK, parallelism=7, chosen=7)
+    kept = decide(at("09:00", figures(7, workers=2, arriving=1.0)), with_(NO_WAIT, **seven), idle)
+    assert (kept.action, kept.parallelism) == ("stay", 7)
     # Below the lower limit, with a schedule below it too, the limit is the reason.
     below = scheduled("09:00", figures(9), min_parallelism=10)
     assert (below.parallelism, "outside the limits 10 to 16" in below.reason) == (10, True)

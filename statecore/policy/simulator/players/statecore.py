@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from statistics import median
 
 from statecore.policy.arrivals import HISTORY_MS, arriving, history
 from statecore.policy.busy import busy_share, epoch_limit
 from statecore.policy.decision import decide
-from statecore.policy.figures import EpochCost, Figures, HeavyKey
+from statecore.policy.figures import FIRST_DOWNTIME_MS, EpochCost, Figures, HeavyKey
 from statecore.policy.memory import PolicyMemory
 from statecore.policy.settings import PolicySettings
 from statecore.policy.simulator.job import SimulatedEpoch, SimulatedJob
@@ -16,8 +17,8 @@ from statecore.policy.simulator.world import World
 
 _EPOCHS = 2_000
 _LIMITED = 60
-# A driver that has run so long ends a row of failures.
-_SETTLED_S = 60.0
+# A driver that has run so long, or has committed an epoch, ends a row of failures; in an outage each fails so soon.
+_SETTLED_S, _FAILS_AFTER_S = 60.0, 15.0
 
 
 class Statecore:
@@ -50,7 +51,7 @@ class Statecore:
         found = arriving(arrived, self._costs[-_EPOCHS:], waiting, now_ms)
         began_s = max((to_s for _, to_s in world.outages if to_s <= job.now_s), default=0.0)
         ran = [each for each in job.epochs[-200:] if each.started_s >= began_s]
-        crashes = 2 if job.is_down or (0 < job.now_s - began_s < _SETTLED_S and began_s) else 0
+        crashes = _crashes(job)
         return Figures(
             job="simulated",
             at_ms=now_ms,
@@ -58,6 +59,7 @@ class Statecore:
             max_parallelism=world.key_groups,
             workers=job.workers if world.subtasks_per_worker > 1 else None,
             hindrance=_hindrance(job),
+            started_ms=round(max(began_s, job.changed_s or 0.0) * 1000),
             settled_ms=round(job.settled_s * 1000),
             epochs=tuple(self._costs[-_EPOCHS:]),
             arriving=found.rate,
@@ -75,7 +77,7 @@ class Statecore:
                 waiting=waiting > 0,
             ),
             rescale_ms=round(median(job.grown_s) * 1000) if job.grown_s else None,
-            downtime_ms=None if job.changed_s is None else round(world.rescale_s * 1000),
+            downtime_ms=_downtime_ms(job),
             ended_ms=None if job.changed_s is None else round(job.changed_s * 1000),
             busiest_share=world.share(job.parallelism),
             heavy_keys=(HeavyKey("hot", world.hot_key_share),) if world.hot_key_share else (),
@@ -109,6 +111,22 @@ def _cost(epoch: SimulatedEpoch, world: World) -> EpochCost:
         work_ms,
         epoch.publish_ms,
     )
+
+
+def _downtime_ms(job: SimulatedJob) -> int | None:
+    """Return the downtime to expect of a method that stops the job; None in a world whose rescales stop nothing."""
+    if not job.world.rescale_s:
+        return None
+    return FIRST_DOWNTIME_MS if job.changed_s is None else round(job.world.rescale_s * 1000)
+
+
+def _crashes(job: SimulatedJob) -> int:
+    """Return the drivers that failed in a row: none once one has settled after an outage."""
+    committed_s = job.epochs[-1].ended_s if job.epochs else -math.inf
+    row = [each for each in job.world.outages if each[0] <= job.now_s and committed_s <= each[1]]
+    if not row or job.now_s - max(row)[1] > _SETTLED_S:
+        return 0
+    return sum(1 + int((min(job.now_s, to_s) - from_s) / _FAILS_AFTER_S) for from_s, to_s in row)
 
 
 def _hindrance(job: SimulatedJob) -> str | None:
