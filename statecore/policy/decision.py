@@ -165,7 +165,7 @@ def _unmeasured(figures: Figures, settings: PolicySettings, memory: PolicyMemory
 def _epoch_first(figures: Figures, found: Diagnosis) -> str | None:
     """Return why a larger size is not asked for yet: its workers would be idle until the running epoch ends."""
     goes_on_s = found.epoch_goes_on_s
-    if found.name is not Ailment.TOO_SMALL or goes_on_s <= max(_ASKED_EARLIER_S, (figures.rescale_ms or 0) / 1000):
+    if goes_on_s <= max(_ASKED_EARLIER_S, (figures.rescale_ms or 0) / 1000):
         return None
     return f"but the running epoch, which a rescale waits for, goes on for another {goes_on_s:.0f} s at least"
 

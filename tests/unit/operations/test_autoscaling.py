@@ -123,6 +123,8 @@ def test_figures_are_those_that_the_driver_records(catalog: Catalog, clock: Manu
     found = figures_of(catalog, JOB, clock.now_ms())
     assert (found.parallelism, found.max_parallelism, found.workers) == (2, 128, 1)
     assert (found.hindrance, found.settled_ms) == (None, START_MS + 1_000 - 501)
+    newest = catalog.newest_generation(JOB)
+    assert newest is not None and found.started_ms == newest.started_ms
     # No source counts rows: 180 files had 1,000 each, and 30 - 60 of them came back.
     assert found.waiting == driver.waiting * 1_000
     assert found.arriving == pytest.approx(1_000, rel=0.05)

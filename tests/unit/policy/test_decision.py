@@ -174,6 +174,7 @@ def test_a_reason_names_its_figures() -> None:
     made = decide(figures(4, arriving=40_000.0, waiting=1_234_567, lag_ms=61_000), NO_WAIT, NOTHING)
     for part in ("40,000 rows/s arrive", "1,234,567 rows wait", "lag 61 s", "100% of the time", "parallelism 4"):
         assert part in made.reason
+    assert decide(figures(2, arriving=13_000.0), NO_WAIT, NOTHING).reason.endswith("; parallelism 2 stays")
 
 
 def test_a_lag_beyond_its_limit_asks_for_more_only_where_rows_wait() -> None:

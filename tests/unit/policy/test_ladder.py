@@ -22,6 +22,13 @@ def test_each_size_has_what_it_does_and_one_is_enough() -> None:
     assert found.needed == pytest.approx(40_000 / 0.85)
 
 
+@pytest.mark.parametrize(("now", "arriving"), [(2, 100.0), (6, 38_000.0)])
+def test_a_present_size_between_those_of_whole_workers_may_be_enough(now: int, arriving: float) -> None:
+    wanted = PolicySettings(max_parallelism=6, subtasks_per_worker=4)
+    found = ladder(figures(now, workers=-(-now // 4), arriving=arriving), wanted)
+    assert found is not None and found.enough == now
+
+
 def test_no_size_may_be_enough_and_with_too_few_measurements_nothing_is_known() -> None:
     found = ladder(figures(4, arriving=10**6), NO_WAIT)
     assert found is not None and found.enough is None
