@@ -37,7 +37,7 @@ def test_files_may_begin_with_a_byte_order_mark_and_times_with_those_of_the_trac
     world.write_text('{"min_parallelism": 2, "worker_start_s": 30, "outages": [[1100, 1160]]}', encoding="utf-8-sig")
     told = json.loads(run("policy", "simulate", str(trace), "--world", str(world), "--json").stdout)
     assert 1_345 <= told["decisions"][0]["t_s"] <= 1_420
-    assert next(at_s for at_s, name in told["diagnoses"] if name == "failing") == 1_100
+    assert next(at_s for at_s, name in told["diagnoses"] if name == "failing") == 1_105
 
 
 def test_every_policy_plays_and_a_picture_is_drawn(trace: Path, tmp_path: Path) -> None:

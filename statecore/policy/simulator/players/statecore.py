@@ -17,8 +17,9 @@ from statecore.policy.simulator.world import World
 
 _EPOCHS = 2_000
 _LIMITED = 60
-# A driver that has run so long, or has committed an epoch, ends a row of failures; in an outage each fails so soon.
-_SETTLED_S, _FAILS_AFTER_S = 60.0, 15.0
+# A driver that has run so long, or has committed an epoch, ends a row of failures; the newest of them count. In an
+# outage each fails so soon.
+_SETTLED_S, _HISTORY, _FAILS_AFTER_S = 60.0, 10, 5.0
 
 
 class Statecore:
@@ -126,7 +127,8 @@ def _crashes(job: SimulatedJob) -> int:
     row = [each for each in job.world.outages if each[0] <= job.now_s and committed_s <= each[1]]
     if not row or job.now_s - max(row)[1] > _SETTLED_S:
         return 0
-    return sum(1 + int((min(job.now_s, to_s) - from_s) / _FAILS_AFTER_S) for from_s, to_s in row)
+    failed = sum(1 + int((min(job.now_s, to_s) - from_s) / _FAILS_AFTER_S) for from_s, to_s in row)
+    return min(failed, _HISTORY)
 
 
 def _hindrance(job: SimulatedJob) -> str | None:

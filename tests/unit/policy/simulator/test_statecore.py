@@ -29,15 +29,15 @@ def _figures(world: World, to: int | None = None) -> dict[float, Figures]:
 
 def test_drivers_fail_one_after_the_other_until_one_has_committed_an_epoch() -> None:
     seen = _figures(World(noise=0.0, outages=((100, 160),)))
-    assert [seen[at_s].crashes for at_s in (95, 100, 110, 115, 155, 160, 170)] == [0, 1, 1, 2, 4, 5, 0]
+    assert [seen[at_s].crashes for at_s in (95, 100, 105, 110, 140, 160, 170)] == [0, 1, 2, 3, 9, 10, 0]
     # A short outage is one failure, and no row of them.
-    assert max(each.crashes for each in _figures(World(outages=((100, 110),))).values()) == 1
+    assert max(each.crashes for each in _figures(World(outages=((100, 104),))).values()) == 1
 
 
 def test_a_driver_with_nothing_to_commit_settles_after_a_minute() -> None:
     watched = _Watched(world := World(outages=((100, 160),)))
     simulate(Trace([0, 400], [0]), world, watched)
-    assert [watched.seen[at_s].crashes for at_s in (220, 225)] == [5, 0]
+    assert [watched.seen[at_s].crashes for at_s in (220, 225)] == [10, 0]
 
 
 def test_the_downtime_of_a_rescale_is_assumed_before_the_first_and_measured_after() -> None:
