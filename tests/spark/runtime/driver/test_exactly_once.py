@@ -216,19 +216,19 @@ def test_python_workers_that_lost_their_state_between_two_epochs_find_it_again(s
     with bench.running(2):
         # Spark may give a subtask to another worker at first.
         epochs = next(epoch for epoch in range(1, 20) if cached_key_groups(epoch))
-        lost = python_workers()
-        assert lost
-        for worker in lost:
-            worker.kill()
-        psutil.wait_procs(lost, timeout=30)
+        kill_python_workers()
         assert cached_key_groups(epochs + 1) == 0
     bench.assert_exact(spark)
 
 
-def python_workers() -> list[psutil.Process]:
-    """Return Spark's Python workers, without the processes that fork them."""
+def kill_python_workers() -> None:
+    """Kill Spark's Python workers, without the processes that fork them: the state in their memory is gone."""
     daemons = [p for p in psutil.Process().children(recursive=True) if _is_daemon(p)]
-    return [worker for daemon in daemons for worker in daemon.children() if worker in daemons]
+    lost = [worker for daemon in daemons for worker in daemon.children() if worker in daemons]
+    assert lost
+    for worker in lost:
+        worker.kill()
+    psutil.wait_procs(lost, timeout=30)
 
 
 def _is_daemon(process: psutil.Process) -> bool:
@@ -260,8 +260,9 @@ def test_a_flipped_byte_in_a_state_file_stops_the_epoch_with_its_path(spark: Any
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    # Another parallelism makes workers read the files that they might still have in memory.
-    with bench.running(3):
+    # With its state in memory, a worker would not read the file, at another parallelism neither.
+    kill_python_workers()
+    with bench.running(2):
         bench.feed()
         wait(lambda: bench.generation().state == "failed", "the driver to refuse the file")
     assert "CorruptFileError" in str(bench.generation().error)
