@@ -20,7 +20,7 @@ RUN = Path(".run")
 
 
 def main() -> int:
-    """Measure, print, merge into ``.run/bench.json`` and ``.run/bench.png``; return 1 if a row failed."""
+    """Measure, print, merge into ``.run/bench.json`` and ``.run/bench.png``; return 1 if a row failed or was wrong."""
     rows = _asked()
     console = Console()
     # Before the measurements: if it is damaged, nothing is lost.

@@ -17,6 +17,7 @@ OURS = "statecore"
 PEERS = ("flink", "ds2", "aws")
 POLICIES = (OURS, *PEERS, "fixed:2", "fixed:6", "fixed:16")
 """The policies that are compared; those of a fixed size are shown for scale."""
+
 Outcomes = dict[str, dict[str, Outcome]]
 """By shape, then by policy."""
 

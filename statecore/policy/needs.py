@@ -25,8 +25,8 @@ _DOUBT = 2.0
 _SOON_DRAINED_S = 30.0
 # Time from a need to the end of a rescale: so far ahead arrivals are looked at, and to how many times what arrives now.
 _LEAD_S, _MOST_RISE = 120.0, 2.0
-# A job shrinks to one subtask only for this share of what others are left with: a second one costs one core, and what a
-# peak brings is not divided.
+# A job shrinks to a single subtask only if that is used for this share of what several may be: a second one costs one
+# core, and with nobody to share it with, a peak is late at once.
 _ALONE = 0.8
 # An epoch far larger than those measured may take this share of what they say.
 _AT_LEAST = 0.8

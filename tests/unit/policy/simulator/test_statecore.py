@@ -9,16 +9,16 @@ from statecore.policy.simulator.players.statecore import Statecore, settings_for
 
 
 class _Watched(Statecore):
-    """Keeps the figures of each look; rescales once."""
+    """Keeps the figures of each look; rescales once, at 100 s, if at all."""
 
-    def __init__(self, world: World, to: int | None = None, at_s: float = 100) -> None:
+    def __init__(self, world: World, to: int | None = None) -> None:
         super().__init__(settings_for(world))
         self.seen: dict[float, Figures] = {}
-        self._to, self._at_s = to, at_s
+        self._to = to
 
     def look(self, job: SimulatedJob) -> Answer:
         self.seen[job.now_s] = self.figures(job)
-        return Answer(self._to if job.now_s == self._at_s else None)
+        return Answer(self._to if job.now_s == 100 else None)
 
 
 def _figures(world: World, to: int | None = None) -> dict[float, Figures]:
