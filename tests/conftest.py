@@ -15,7 +15,13 @@ from examples.quick_start import QUICK_START
 from examples.stack.kafka import CONNECTOR
 from tests.support.examples import examples
 
-pytest_plugins = ["tests.support.marks", "tests.support.untraced", "tests.support.postgres", "tests.support.s3"]
+pytest_plugins = [
+    "tests.support.marks",
+    "tests.support.untraced",
+    "tests.support.teardowns",
+    "tests.support.postgres",
+    "tests.support.s3",
+]
 
 settings.register_profile("tests", examples())
 settings.load_profile("tests")
