@@ -180,7 +180,7 @@ def _no_scale_in(figures: Figures, found: Diagnosis, target: int) -> str | None:
     if figures.parallelism - target < most * (figures.parallelism - soon):
         return "soon still less will have been enough for long"
     if target < found.just_now:
-        return f"but just now more arrives than {target} can do"
+        return f"but just now too much arrives for {target}"
     return None
 
 

@@ -44,15 +44,14 @@ def has_fallen(needs: Needs, parallelism: int) -> bool:
 
 
 def just_now(needs: Needs) -> int:
-    """Return the smallest size that does what arrived in the newest half of a minute; the present one if none."""
+    """Return the smallest size with headroom for the newest half of a minute; the present one if none."""
     arrived = needs.figures.arrived
     if not arrived:
         return needs.sizes[0]
     to_ms, rows = arrived[-1]
     from_ms, before = next((each for each in reversed(arrived) if to_ms - each[0] >= _JUST_NOW_MS), arrived[0])
     arriving = 1000 * (rows - before) / max(1, to_ms - from_ms)
-    rate = needs.measured.rows_per_second
-    return next((size for size in needs.sizes if rate(size) >= arriving), needs.now)
+    return next((size for size in needs.sizes if needs.with_headroom(size) >= arriving), needs.now)
 
 
 def _for_piles(needs: Needs) -> int:
@@ -66,10 +65,13 @@ def _for_piles(needs: Needs) -> int:
 
 
 def _for_return(needs: Needs) -> int:
-    """Return the smallest size for what will come back, if a load comes and goes."""
+    """Return the smallest size for what will come back, if a load comes and goes.
+
+    A size without headroom for it would be changed each time that it comes and goes.
+    """
 
     def suffices(size: int) -> bool:
-        turn = last_turn(needs.figures.arrived, needs.measured.rows_per_second(size))
+        turn = last_turn(needs.figures.arrived, needs.with_headroom(size))
         return turn.high_ms < _HIGH_MS or turn.low_ms >= _ABOUT_AS_LONG * turn.before_ms
 
     return _down_to(needs, suffices)

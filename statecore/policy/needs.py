@@ -99,6 +99,10 @@ class Needs:
         rate = self.measured.rows_per_second(self.now)
         return self.needed(_LEAD_S) > rate * margin and not self._drains_soon(rate, margin)
 
+    def with_headroom(self, parallelism: int) -> float:
+        """Return the rows a second that a size does while some headroom is left."""
+        return self.measured.rows_per_second(parallelism) / self._headroom()
+
     def falls_behind(self) -> bool:
         """Return whether rows wait, and more go on arriving than the job can do, by epochs at another size."""
         measured, fit = self.measured, self.measured.fit
