@@ -89,7 +89,7 @@ class AirflowClient:
         """
         self._poll(self.is_healthy, "Airflow does not become healthy", timeout_s, check)
 
-    def wait_dag(self, dag_id: str, timeout_s: float = 60.0) -> None:
+    def wait_dag(self, dag_id: str, timeout_s: float = 180.0) -> None:
         """Return when a DAG file has been parsed.
 
         Raises:

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import MappingProxyType
 
 from examples.stack.airflow_client import AirflowClient
-from examples.stack.processes import Processes, StackError, free_ports, tail
+from examples.stack.processes import Processes, StackError, tail
 from statecore.catalog.job_names import JOBS_VARIABLE
+from statecore.cluster.ports import free_ports
 
 REPO = Path(__file__).resolve().parents[2]
 USER = "admin"

@@ -22,7 +22,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from examples.quick_start import QUICK
-from examples.stack.processes import StackError, free_ports
+from examples.stack.processes import StackError
+from statecore.cluster.ports import free_ports
 
 JARS = Path(sys.prefix) / "kafka"
 FETCHED = JARS / ".fetched"

@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,8 +23,6 @@ from statecore.cluster.processes import kill_session
 MARK = "STATECORE_STACK"
 _TAIL_LINES = 30
 _GRACE_S = 10.0
-# Below the ports that Linux and macOS use for outgoing connections.
-_LISTENING_PORTS = range(20_000, 32_000)
 
 
 class StackError(RuntimeError):
@@ -206,18 +202,3 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
     except FileNotFoundError:
         return f"it left no log at {log}"
     return "\n".join([f"the end of {log}:", *text])
-
-
-def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Return distinct ports that are free now.
-
-    The system gives none of them to an outgoing connection, so they are still free when a slow program binds them.
-    """
-    free: list[int] = []
-    for port in random.sample(_LISTENING_PORTS, len(_LISTENING_PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((host, port))
-            free.append(port)
-        if len(free) == count:
-            return free
-    raise StackError(f"found {len(free)} free ports from {_LISTENING_PORTS}; expected {count}; end their users")

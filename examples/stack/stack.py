@@ -173,7 +173,7 @@ class Stack:
         self._processes.kill_session(part)
         self._airflow("").start_part(part)
 
-    def wait_workers(self, workers: int, timeout_s: float = 60.0) -> None:
+    def wait_workers(self, workers: int, timeout_s: float = 180.0) -> None:
         """Return when the cluster has this number of ready workers.
 
         Raises:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 from pathlib import Path
 from typing import Self
 
 from tenacity import RetryError, Retrying, retry_if_exception_type, retry_if_result, stop_after_delay, wait_fixed
 
 from statecore.cluster.master_page import MasterPage, read_master_page
+from statecore.cluster.ports import free_ports
 from statecore.cluster.processes import Daemon
 from statecore.cluster.spark_home import spark_environment, spark_home
 from statecore.errors import ClusterError
@@ -57,7 +56,7 @@ class StandaloneMaster:
             raise ClusterError(
                 f"found a running master of {self._directory}; expected none; stop it first or choose another directory"
             )
-        self._port, self._web_port = _free_ports(self._host, 2)
+        self._port, self._web_port = free_ports(2, self._host)
         command = [str(spark_home() / "bin" / "spark-class"), _MASTER_CLASS]
         command += ["--host", self._host, "--port", str(self._port), "--webui-port", str(self._web_port)]
         environment = {
@@ -69,7 +68,7 @@ class StandaloneMaster:
         }
         self._daemon.start(command, environment=environment, log_path=self.log_path)
 
-    def wait_ready(self, timeout_s: float = 60.0) -> None:
+    def wait_ready(self, timeout_s: float = 180.0) -> None:
         """Wait until the master accepts workers; ClusterError when it does not within ``timeout_s``."""
         attempts = Retrying(
             retry=retry_if_exception_type(ClusterError), wait=wait_fixed(0.1), stop=stop_after_delay(timeout_s)
@@ -122,12 +121,3 @@ class StandaloneMaster:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def _free_ports(host: str, count: int) -> list[int]:
-    """Return different ports that were free a moment ago."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((host, 0))
-        return [each.getsockname()[1] for each in sockets]

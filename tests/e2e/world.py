@@ -177,7 +177,7 @@ class World:
         assert self.size() == size
         assert self.catalog.lease(JOB) is None
         workers = size["workers"]
-        self.wait(lambda: self._cluster().ready_workers == workers, lambda: f"{workers} workers to be ready", 60)
+        self.wait(lambda: self._cluster().ready_workers == workers, lambda: f"{workers} workers to be ready", 180)
         self.feed()
         self.settle()
         newest = self.catalog.newest_generation(JOB)

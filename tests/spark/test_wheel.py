@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -112,7 +113,9 @@ def started(installed: Installed) -> Iterator[Catalog]:
             yield catalog
     finally:
         output.close()
-        os.kill(int((installed.folder / "supervisor.pid").read_text()), signal.SIGTERM)
+        # It may have failed before it wrote the file, or be gone.
+        with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
+            os.kill(int((installed.folder / "supervisor.pid").read_text()), signal.SIGTERM)
         for process in naming(psutil.process_iter(), str(installed.site)):
             process.kill()
 

@@ -109,7 +109,7 @@ class Bench:
             self.catalog.set_desired(JOB, start_from=start_from, **wishes)
         self.catalog.set_desired(JOB, state="running", parallelism=parallelism)
         generation = self.catalog.claim_generation(JOB, log_path="")
-        thread = threading.Thread(target=self._drive, args=(generation.generation, settings))
+        thread = threading.Thread(target=self._drive, args=(generation.generation, settings), daemon=True)
         thread.start()
         try:
             wait(lambda: self.generation().state != "launching", "the driver to run")

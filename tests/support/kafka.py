@@ -101,8 +101,8 @@ def started() -> Iterator[KafkaBroker]:
         pytest.skip("found no jars of a broker; run `make kafka`, which needs Maven")
     with tempfile.TemporaryDirectory(prefix="kafka-", ignore_cleanup_errors=True) as folder:
         broker = KafkaBroker(Path(folder))
-        broker.start()
         try:
+            broker.start()
             yield broker
         finally:
             broker.stop(signal.SIGKILL)

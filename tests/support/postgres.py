@@ -18,7 +18,7 @@ import pytest
 from psycopg import sql
 from sqlalchemy import URL
 
-from examples.stack.processes import free_ports
+from statecore.cluster.ports import free_ports
 from tests.support.waiting import wait
 
 PASSWORD = "a secret of the tests"
@@ -60,7 +60,11 @@ class PostgresServer:
         log = (self.folder / "log").open("ab")
         self._process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, **self._as)
         log.close()
-        self._wait_ready()
+        try:
+            self._wait_ready()
+        except BaseException:
+            self.stop(signal.SIGQUIT)
+            raise
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         assert self._process is not None

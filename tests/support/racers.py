@@ -17,7 +17,7 @@ CONTEXT.set_forkserver_preload(["pytest", "statecore.catalog", "statecore.snapsh
 
 def racer(run: Callable[..., None], *args: Any) -> BaseProcess:
     """Start a process that calls a function, in the environment that this one has now."""
-    process = CONTEXT.Process(target=_run, args=(dict(os.environ), run, args))
+    process = CONTEXT.Process(target=_run, args=(dict(os.environ), run, args), daemon=True)
     process.start()
     return process
 

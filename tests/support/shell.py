@@ -98,7 +98,7 @@ class Driver:
         self._store = store
         self._job = job
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._end)
+        self._thread = threading.Thread(target=self._end, daemon=True)
 
     def stop(self) -> None:
         """End the query; what Control does on a request to stop."""

@@ -89,16 +89,17 @@ class Supervised:
 
     def _resize(self) -> None:
         workers = self._catalog.cluster(CLUSTER).desired_workers
+        newest = self._catalog.newest_generation(self._job)
+        size = (workers, 0 if newest is None else newest.parallelism)
+        # Before it is reported: who waits for the report looks at these next.
+        if not self.sizes or self.sizes[-1] != size:
+            self.sizes.append(size)
         if self.cluster_error is not None and workers > 1:
             self._catalog.report_cluster(CLUSTER, ready_workers=1, message=self.cluster_error)
         else:
             least, most = self.limits
             ready = max(workers, self.stuck_workers)
             self._catalog.report_cluster(CLUSTER, ready_workers=ready, min_workers=least, max_workers=most)
-        newest = self._catalog.newest_generation(self._job)
-        size = (workers, 0 if newest is None else newest.parallelism)
-        if not self.sizes or self.sizes[-1] != size:
-            self.sizes.append(size)
 
     def _launch(self) -> None:
         claimed = self._catalog.claim_generation(self._job, log_path="/logs/{generation}.log")

@@ -1,20 +1,28 @@
-"""A teardown has a time limit, too, also that of a test that failed: nothing in CI may wait forever.
+"""Nothing in CI may wait forever: a time limit ends what hangs, what cleans up after it, and the teardown.
 
-pytest-timeout stops its clock at a failure, for those who then look around in a debugger.
+pytest-timeout strikes once, and stops its clock at a failure, for those who then look around in a debugger.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Generator
+from typing import Any
 
 import pytest
 
-_limits = pytest.StashKey[object]()
+AGAIN_S = 300.0
+"""Time that a test has to clean up after its limit, before it is ended once more."""
+
+_limits = pytest.StashKey[Any]()
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, object, object]:
     item.stash[_limits] = settings
+    done = yield
+    signal.setitimer(signal.ITIMER_REAL, settings.timeout, min(AGAIN_S, settings.timeout))
+    return done
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -409,7 +409,7 @@ def test_a_catalog_that_fails_for_a_while_does_not_end_the_supervisor(
     monkeypatch.setattr(catalog, "clusters", clusters)
     catalog.set_desired("j", state="running")
     supervisor = Supervisor(catalog, tmp_path, launch=launch, poll_interval_s=0.02)
-    thread = threading.Thread(target=supervisor.run)
+    thread = threading.Thread(target=supervisor.run, daemon=True)
     with caplog.at_level(logging.INFO):
         thread.start()
         try:

@@ -16,7 +16,8 @@ from typing import Self
 import httpx
 
 from examples.stack.airflow_client import AirflowClient
-from examples.stack.processes import Processes, StackError, free_ports, tail
+from examples.stack.processes import Processes, StackError, tail
+from statecore.cluster.ports import free_ports
 from tests.support.paths import REPO
 
 USERS = {"admin": "admin", "operator": "user", "viewer": "viewer"}

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
 from statecore.catalog import Catalog, ToldAlertRecord
+from tests.support.waiting import PATIENCE_S
 
 KEY = ("supervisor", "flights", "crash_loop")
 
@@ -41,7 +42,7 @@ def test_each_channel_tells_each_change(catalog: Catalog) -> None:
 
 def test_of_several_processes_at_once_one_claims_a_change(catalog: Catalog, catalog_url: str, clock) -> None:
     callers = 4
-    together = Barrier(callers)
+    together = Barrier(callers, timeout=PATIENCE_S)
 
     def claim(_: int) -> bool:
         with Catalog(catalog_url, clock=clock) as own:

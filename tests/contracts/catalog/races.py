@@ -53,7 +53,7 @@ def race(url: str, action: str, number: int, start: Barrier, wins: Queue[tuple[i
 
 
 def winners(url: str, action: str) -> dict[int, list[int]]:
-    start, wins = CONTEXT.Barrier(RACERS), CONTEXT.Queue()
+    start, wins = CONTEXT.Barrier(RACERS, timeout=PATIENCE_S), CONTEXT.Queue()
     racers = [racer(race, url, action, n, start, wins) for n in range(RACERS)]
     for process in racers:
         process.join(PATIENCE_S)

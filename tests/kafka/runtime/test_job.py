@@ -74,7 +74,7 @@ class Stream:
             while not enough.wait(0.25):
                 self.feed(10)
 
-        thread = threading.Thread(target=feed)
+        thread = threading.Thread(target=feed, daemon=True)
         thread.start()
         try:
             yield

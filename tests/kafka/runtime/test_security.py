@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 from collections import Counter
 from pathlib import Path
 
@@ -13,13 +12,13 @@ import psutil
 import pytest
 
 from examples.stack.kafka import CONNECTOR
-from statecore.operations.submit import SparkSubmit
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from statecore.topics.client_settings import VARIABLE
 from tests.support.bench import JOB, Bench, bench
 from tests.support.jobs import secured_topics
 from tests.support.kafka import KafkaBroker
 from tests.support.kafka_security import LISTENERS, PASSWORD, USER
+from tests.support.supervision import supervising
 from tests.support.waiting import PATIENCE_S, wait
 
 __all__ = ["bench"]
@@ -104,31 +103,27 @@ def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_tol
     kafka.produce(topic, records[:100])
     file.write_text(lines(settings(kafka, WRONG)))
     bench.catalog.set_desired(JOB, state="running", parallelism=2)
-    supervisor = Supervisor(bench.catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
-    thread.start()
-    try:
-        wait(lambda: first_error(bench), "the wrong password to be refused", 120)
-        failed = first_error(bench)
-        file.write_text(lines(settings(kafka, PASSWORD)))
-        wait(lambda: len(kafka.read(outgoing)) >= 100, "the first records", 120)
-        wait(lambda: waiting(bench) == 0, "no backlog")
-        told_others = [*commands(), pages(logs)]
-        bench.stop("noon")
-        # While no driver runs, the supervisor asks the brokers what waits.
-        kafka.produce(topic, records[100:])
-        wait(lambda: waiting(bench) == 30, "what waits meanwhile")
-        connection = {"conn_type": "kafka", "host": "127.0.0.1", "extra": settings(kafka, PASSWORD)}
-        monkeypatch.setenv(VARIABLE, json.dumps(connection))
-        bench.catalog.set_desired(JOB, state="running")
-        wait(lambda: len(kafka.read(outgoing)) >= len(records), "all records", 120)
-        wait(lambda: waiting(bench) == 0, "no backlog again")
-        told_others += [*commands(), pages(logs)]
-    finally:
-        if not bench.generation().ended:
-            bench.stop("end")
-        supervisor.stop()
-        thread.join(30)
+    with supervising(bench.catalog, logs):
+        try:
+            wait(lambda: first_error(bench), "the wrong password to be refused", 120)
+            failed = first_error(bench)
+            file.write_text(lines(settings(kafka, PASSWORD)))
+            wait(lambda: len(kafka.read(outgoing)) >= 100, "the first records", 120)
+            wait(lambda: waiting(bench) == 0, "no backlog")
+            told_others = [*commands(), pages(logs)]
+            bench.stop("noon")
+            # While no driver runs, the supervisor asks the brokers what waits.
+            kafka.produce(topic, records[100:])
+            wait(lambda: waiting(bench) == 30, "what waits meanwhile")
+            connection = {"conn_type": "kafka", "host": "127.0.0.1", "extra": settings(kafka, PASSWORD)}
+            monkeypatch.setenv(VARIABLE, json.dumps(connection))
+            bench.catalog.set_desired(JOB, state="running")
+            wait(lambda: len(kafka.read(outgoing)) >= len(records), "all records", 120)
+            wait(lambda: waiting(bench) == 0, "no backlog again")
+            told_others += [*commands(), pages(logs)]
+        finally:
+            if not bench.generation().ended:
+                bench.stop("end")
     assert Counter((record.key, record.value) for record in kafka.read(outgoing)) == Counter(
         (k.encode(), n.encode()) for k, n in records
     )

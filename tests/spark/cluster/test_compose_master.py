@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 from collections.abc import Iterator
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from examples.quick_start import QUICK_START
+from statecore.cluster.ports import free_ports
 from statecore.cluster.spark_home import spark_environment, spark_home
 from tests.support.compose import COMPOSE
 from tests.support.waiting import wait
@@ -38,8 +38,7 @@ def defaults(folder: Path, secret: str) -> None:
 @pytest.fixture
 def master(environment: dict[str, str], tmp_path: Path) -> Iterator[str]:
     """The address of a master with one worker."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    (port,) = free_ports(1)
     url, started = f"spark://127.0.0.1:{port}", []
     script = str(spark_home() / "bin" / "spark-class")
     at = ["--host", "127.0.0.1", "--webui-port", "0"]

@@ -111,7 +111,10 @@ def replaced(cluster: StandaloneCluster, old_pid: int, tmp_path: Path) -> None:
     assert cluster.size().running == 1
 
 
-def test_a_worker_that_cannot_live_is_not_started_again_at_once(settings: StandaloneSettings, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_live_is_not_started_again_at_once(
+    settings: StandaloneSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standalone, "_RESTART_PAUSE_S", PATIENCE_S)
     (tmp_path / "run" / "worker-1").mkdir(parents=True)
     cluster = StandaloneCluster("c", settings)
     cluster.resize(1)

@@ -195,8 +195,10 @@ def test_it_runs_unchanged_on_a_cluster_that_grows_and_shrinks_under_it(
             return Path(bench.generation().log_path).read_text()
 
         def layouts() -> list[list[int]]:
-            lines = [line for line in log().splitlines() if "subtasks per executor:" in line]
-            return [sorted(ast.literal_eval(line.partition("per executor: ")[2]).values()) for line in lines]
+            # The last line may be half there.
+            lines = [line for line in log().splitlines(keepends=True) if "subtasks per executor:" in line]
+            whole = [line for line in lines if line.endswith("\n")]
+            return [sorted(ast.literal_eval(line.partition("per executor: ")[2]).values()) for line in whole]
 
         # One joins: the next epoch uses it.
         assert ask(bench, 4).error is None

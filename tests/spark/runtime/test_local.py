@@ -100,14 +100,21 @@ def test_a_run_that_is_interrupted_is_continued_by_the_next_one(local: Bench, sp
     for _ in range(8):
         local.feed(40)
 
+    ended = threading.Event()
+
     def interrupt() -> None:
         wait(lambda: local.checkpoints.newest(), "an epoch")
-        os.kill(os.getpid(), signal.SIGINT)
+        # Afterwards it would end the tests.
+        if not ended.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
 
-    thread = threading.Thread(target=interrupt)
+    thread = threading.Thread(target=interrupt, daemon=True)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        run(local)
+        try:
+            run(local)
+        finally:
+            ended.set()
     thread.join()
     assert not spark.streams.active
     assert 0 < local.rows_done() < 320

@@ -286,7 +286,7 @@ def test_of_two_at_once_the_second_is_refused_with_the_first_ones_run(
     catalog: Catalog, sized: str, running_job: Supervised
 ) -> None:
     running_job.deaf = True
-    first = threading.Thread(target=run, args=("rescale", sized, "--parallelism", 4))
+    first = threading.Thread(target=run, args=("rescale", sized, "--parallelism", 4), daemon=True)
     first.start()
     lease = wait(lambda: catalog.lease(sized), "the lease")
     assert lease is not None
@@ -304,7 +304,9 @@ def test_another_shell_aborts_a_rescale_which_is_rolled_back(
 ) -> None:
     running_job.deaf = True
     done: list[Done] = []
-    first = threading.Thread(target=lambda: done.append(run("rescale", sized, "--parallelism", 4, "--workers", 2)))
+    first = threading.Thread(
+        target=lambda: done.append(run("rescale", sized, "--parallelism", 4, "--workers", 2)), daemon=True
+    )
     first.start()
     wait(lambda: any("rescale_state" in each.steps for each in catalog.rescale_runs(sized)), "the request")
     command = [sys.executable, "-m", "statecore", "rescale", sized, "--abort", "--json"]

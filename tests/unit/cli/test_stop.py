@@ -136,7 +136,7 @@ class TestStop:
             asked.append(request)
             catalog.end_generation(job, 1, state="failed", error="killed")
 
-        dying = threading.Thread(target=die)
+        dying = threading.Thread(target=die, daemon=True)
         dying.start()
         done = run("stop", job)
         dying.join()

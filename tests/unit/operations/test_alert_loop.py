@@ -91,7 +91,7 @@ def test_each_change_is_told_once_also_after_a_restart(catalog: Catalog, chat: W
 
 def test_two_loops_at_once_tell_a_change_once(catalog: Catalog, catalog_url: str, clock, chat: Webhook) -> None:
     crash(catalog)
-    send, together = webhook_sender(), threading.Barrier(2)
+    send, together = webhook_sender(), threading.Barrier(2, timeout=PATIENCE_S)
 
     def look(_: int) -> None:
         with Catalog(catalog_url, clock=clock) as own:

@@ -71,7 +71,7 @@ def test_the_end_waits_for_a_call_under_way_and_makes_none_that_awaits_its_turn(
     assert under_way.begun.wait(PATIENCE_S)
     calls.begin("b", waits)
     calls.close(0)
-    closing = threading.Thread(target=calls.close, args=(PATIENCE_S,))
+    closing = threading.Thread(target=calls.close, args=(PATIENCE_S,), daemon=True)
     closing.start()
     closing.join(0.1)
     assert closing.is_alive()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +19,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from prometheus_client.parser import text_string_to_metric_families
 
 from statecore.catalog import Catalog, EpochRecord, SourceBacklog, SourceTopics, StateFigures, SystemClock
+from statecore.cluster.ports import free_ports
 from statecore.errors import ConfigurationError
 from statecore.operations.advice import Alert
 from statecore.operations.telemetry import Telemetry
@@ -229,7 +229,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ExportMetricsServ
             pass
 
     with HTTPServer(("127.0.0.1", 0), Collector) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         yield requests
@@ -261,12 +261,6 @@ def test_the_same_figures_are_pushed_by_otlp(
     assert len(metrics) > 20
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
-
-
 def supervisor(catalog_url: str, logs: Path, *options: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "statecore", "supervisor", "--catalog", catalog_url, "--logs", logs, *options]
     return subprocess.Popen([*map(str, command)], cwd=REPO)
@@ -275,7 +269,7 @@ def supervisor(catalog_url: str, logs: Path, *options: Any) -> subprocess.Popen[
 def test_a_supervisor_serves_metrics_to_its_own_host_if_asked(catalog_url: str, tmp_path: Path) -> None:
     with Catalog(catalog_url) as catalog:
         catalog.register_job("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
-    port = free_port()
+    (port,) = free_ports(1)
     running = supervisor(catalog_url, tmp_path, "--metrics-port", port)
     try:
 
@@ -316,12 +310,16 @@ def test_a_supervisor_that_was_not_asked_listens_nowhere(catalog_url: str, tmp_p
 def test_of_two_supervisors_the_one_that_acts_shows_the_jobs(catalog_url: str, tmp_path: Path) -> None:
     with Catalog(catalog_url) as catalog:
         catalog.register_job("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
-        # It acts, on another host.
-        catalog.lead("other", host="elsewhere", pid=1, process_started_ms=0, version="0.1.0")
-        port = free_port()
+
+        def act_elsewhere() -> None:
+            catalog.lead("other", host="elsewhere", pid=1, process_started_ms=0, version="0.1.0")
+
+        act_elsewhere()
+        (port,) = free_ports(1)
         running = supervisor(catalog_url, tmp_path, "--metrics-port", port)
 
         def answer() -> list[Series]:
+            act_elsewhere()
             try:
                 return [scrape(port)]
             except httpx.TransportError:

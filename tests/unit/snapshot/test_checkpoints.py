@@ -81,7 +81,7 @@ def _commit(url: str, generation: int, barrier: Barrier, results: Any) -> None:
 
 
 def test_of_drivers_that_race_exactly_one_commits_each_epoch(store: CheckpointStore) -> None:
-    barrier, results = CONTEXT.Barrier(2), CONTEXT.Queue()
+    barrier, results = CONTEXT.Barrier(2, timeout=PATIENCE_S), CONTEXT.Queue()
     drivers = [racer(_commit, store.files.url, n, barrier, results) for n in (1, 2)]
     won = [results.get(timeout=PATIENCE_S) for _ in range(10)]
     for driver in drivers:

@@ -115,7 +115,7 @@ def test_two_at_the_same_time_end_as_one(store: CheckpointStore, root: Path) -> 
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=run) for _ in range(2)]
+    threads = [threading.Thread(target=run, daemon=True) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

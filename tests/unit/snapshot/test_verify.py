@@ -25,6 +25,7 @@ from statecore.storage import LocalFileStore
 from statecore.testing import ManualClock
 from tests.support.examples import examples
 from tests.support.handmade import written
+from tests.support.waiting import PATIENCE_S
 
 OFFSETS = b'v1\n{"batchWatermarkMs":0,"batchTimestampMs":1700000000000}\n{"logOffset":7}'
 
@@ -297,7 +298,7 @@ class Remote(LocalFileStore):
 
     def __init__(self, root: str, together: int) -> None:
         super().__init__(root)
-        self._together = threading.Barrier(together)
+        self._together = threading.Barrier(together, timeout=PATIENCE_S)
         self._first = together
         self._lock = threading.Lock()
         self._at_once = self.most_at_once = 0

@@ -359,7 +359,7 @@ class TestKeys:
 
 @pytest.mark.usefixtures("new_client")
 def test_threads_that_read_at_once_share_one_client() -> None:
-    start = threading.Barrier(8)
+    start = threading.Barrier(8, timeout=PATIENCE_S)
 
     def get(_: int) -> object:
         start.wait(PATIENCE_S)

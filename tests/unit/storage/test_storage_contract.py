@@ -285,7 +285,7 @@ def _race(url: str, number: int, barrier: Barrier, results: Any) -> None:
 
 
 def test_of_processes_that_race_for_a_name_exactly_one_wins_and_its_content_is_whole(url: str) -> None:
-    barrier, results = CONTEXT.Barrier(RACERS), CONTEXT.Queue()
+    barrier, results = CONTEXT.Barrier(RACERS, timeout=PATIENCE_S), CONTEXT.Queue()
     racers = [racer(_race, url, number, barrier, results) for number in range(RACERS)]
     found = [results.get(timeout=PATIENCE_S) for _ in range(RACERS * ROUNDS)]
     for process in racers:
@@ -316,11 +316,13 @@ def test_a_killed_writer_leaves_nothing_that_a_listing_shows_in_part(url: str, s
     store = open_store(url)
     seen: set[int | None] = set()
     looks = 0
-    while looks < 100 or not seen:
-        looks += 1
-        seen |= {store.size("state/file")} - {None}
-    os.kill(writer.pid or 0, 9)
-    writer.join(30)
+    try:
+        while looks < 100 or not seen:
+            looks += 1
+            seen |= {store.size("state/file")} - {None}
+    finally:
+        os.kill(writer.pid or 0, 9)
+        writer.join(30)
 
     assert seen == {size}
     assert [(entry.path, entry.size) for entry in store.list("state")] in ([], [("state/file", size)])

@@ -271,7 +271,7 @@ def test_a_marker_behind_another_jobs_open_transaction_is_found(
     assert open_transaction.flush(30) == 0
     committed = epochs.run(sink, [(1, "a")])
     epochs.forget()
-    successor = threading.Thread(target=epochs.publish, args=(again(sink, kafka), committed))
+    successor = threading.Thread(target=epochs.publish, args=(again(sink, kafka), committed), daemon=True)
     successor.start()
     # It waits: what it could read now ends before the marker.
     successor.join(2)
@@ -329,7 +329,7 @@ def test_a_row_that_is_too_large_is_refused_with_the_limits(epochs: Epochs, kafk
 def test_a_broker_that_answers_again_gets_the_epoch_once(epochs: Epochs, sink: KafkaSink, kafka: KafkaBroker) -> None:
     epochs.run(sink, [(0, "before")], 1, 4)
     with kafka.paused():
-        driver = threading.Thread(target=epochs.run, args=(sink, [(1, "a")]))
+        driver = threading.Thread(target=epochs.run, args=(sink, [(1, "a")]), daemon=True)
         driver.start()
         driver.join(3)
         assert driver.is_alive()
@@ -379,7 +379,7 @@ def test_a_broker_that_is_killed_and_started_again_gets_the_epoch_once(
 ) -> None:
     epochs.run(sink, [(1, "a")])
     kafka.stop(signal.SIGKILL)
-    driver = threading.Thread(target=epochs.run, args=(sink, [(2, "b")], 1, 6))
+    driver = threading.Thread(target=epochs.run, args=(sink, [(2, "b")], 1, 6), daemon=True)
     driver.start()
     kafka.start()
     wait(lambda: not driver.is_alive(), "the epoch to be published")

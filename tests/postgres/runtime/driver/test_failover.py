@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +11,10 @@ import pytest
 
 from statecore.catalog import Catalog, Liveness
 from statecore.cluster.processes import kill_session
-from statecore.operations.submit import SparkSubmit
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import JOB, Bench
 from tests.support.postgres import Database, PostgresServer
+from tests.support.supervision import supervising
 from tests.support.waiting import wait
 
 AWAY_S = 2 + Liveness().running_ms / 1000
@@ -39,30 +38,26 @@ def test_the_stream_goes_on_and_the_same_driver_is_there_afterwards(
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
     bench.catalog.set_desired(JOB, state="running", parallelism=2)
     bench.feed()
-    supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
-    thread.start()
 
     def process() -> None:
         bench.feed()
         wait(lambda: bench.rows_done() >= len(bench.fed), "the records")
 
     try:
-        process()
-        wait(lambda: bench.generation().state == "running", "a heartbeat")
-        own_server.stop()
-        until_s = time.monotonic() + AWAY_S
-        while time.monotonic() < until_s:
+        with supervising(bench.catalog, tmp_path / "logs"):
             process()
-        own_server.start()
-        before_ms = bench.generation().heartbeat_ms
-        wait(lambda: bench.generation().heartbeat_ms > before_ms + 1_000, "heartbeats")
-        process()
-        assert [each.state for each in bench.catalog.generations(JOB)] == ["running"]
-        assert bench.stop("after") is not None
+            wait(lambda: bench.generation().state == "running", "a heartbeat")
+            own_server.stop()
+            until_s = time.monotonic() + AWAY_S
+            while time.monotonic() < until_s:
+                process()
+            own_server.start()
+            before_ms = bench.generation().heartbeat_ms
+            wait(lambda: bench.generation().heartbeat_ms > before_ms + 1_000, "heartbeats")
+            process()
+            assert [each.state for each in bench.catalog.generations(JOB)] == ["running"]
+            assert bench.stop("after") is not None
     finally:
-        supervisor.stop()
-        thread.join(60)
         if (pid := bench.generation().pid) is not None:
             kill_session(pid)
     bench.assert_exact(spark)

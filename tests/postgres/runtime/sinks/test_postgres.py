@@ -524,7 +524,7 @@ class TestConnection:
             database("CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
                      "PERFORM pg_advisory_xact_lock(43); RETURN NULL; END $$")  # fmt: skip
             database("CREATE TRIGGER hold AFTER INSERT ON seen FOR EACH STATEMENT EXECUTE FUNCTION hold()")
-            thread = threading.Thread(target=epochs.publish, args=(sink, committed))
+            thread = threading.Thread(target=epochs.publish, args=(sink, committed), daemon=True)
             thread.start()
             found: list[tuple[Any, ...]] = []
             while not found:

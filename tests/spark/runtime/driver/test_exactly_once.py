@@ -181,10 +181,10 @@ def test_commits_are_forbidden_once_the_job_is_stopping() -> None:
             inside.set()
             leave.wait(10)
 
-    committer = threading.Thread(target=commit)
+    committer = threading.Thread(target=commit, daemon=True)
     committer.start()
     inside.wait(10)
-    stopper = threading.Thread(target=lifecycle.close, args=("a test asks",))
+    stopper = threading.Thread(target=lifecycle.close, args=("a test asks",), daemon=True)
     stopper.start()
     stopper.join(0.3)
     assert stopper.is_alive(), "a stop waits for the manifest that is being written"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ from statecore.runtime.faults import FaultPoint
 from statecore.snapshot.checkpoints import open_savepoint
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.verify import verify
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.alone import ARTIFACT, assert_as_alone
 from tests.support.bench import JOB, Bench
 from tests.support.programs.eager import PROGRAM
+from tests.support.supervision import supervising
 from tests.support.waiting import wait
 
 _RESCALE = (FaultPoint.RESCALE_PREPARED, FaultPoint.RESCALE_APPLIED)
@@ -43,9 +43,6 @@ def test_a_kill_at_every_fault_point_changes_nothing(
     savepoints: list[RequestRecord] = []
     manifests: list[Manifest] = []
     rescales: list[tuple[FaultPoint, int, int]] = []
-    supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(PROGRAM), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
-    thread.start()
 
     def note() -> int:
         """Read the manifests of epochs that are new, before clean-up removes them; return the rows of all."""
@@ -77,19 +74,18 @@ def test_a_kill_at_every_fault_point_changes_nothing(
             rescales.extend((point, killed, new if point == FaultPoint.RESCALE_APPLIED else old) for point in met())
         return not left
 
-    try:
-        wait(every_point_was_hit, "a kill at every fault point", 700)
-        # Epochs that were committed before the last kill say nothing about the driver after it.
-        bench.feed()
-        wait(lambda: note() >= len(bench.fed), "the records, after the last kill")
-        wait(lambda: all(_is_done(bench, asked.id) for asked in savepoints), "the savepoints")
-        bench.stop("after")
-        note()
-    finally:
-        bench.catalog.set_desired(JOB, state="stopped")
-        wait(lambda: bench.generation().ended, "the driver to end")
-        supervisor.stop()
-        thread.join(30)
+    with supervising(bench.catalog, tmp_path / "logs", SparkSubmit(PROGRAM)):
+        try:
+            wait(every_point_was_hit, "a kill at every fault point", 700)
+            # Epochs that were committed before the last kill say nothing about the driver after it.
+            bench.feed()
+            wait(lambda: note() >= len(bench.fed), "the records, after the last kill")
+            wait(lambda: all(_is_done(bench, asked.id) for asked in savepoints), "the savepoints")
+            bench.stop("after")
+            note()
+        finally:
+            bench.catalog.set_desired(JOB, state="stopped")
+            wait(lambda: bench.generation().ended, "the driver to end")
     # Every kill ends a driver and nothing else does. One driver may meet two points: an epoch and a merge run at once.
     last, *lost = bench.catalog.generations(JOB, limit=50)
     ends = [(driver.state, driver.error) for driver in (last, *lost)]

@@ -69,14 +69,14 @@ def test_adaptive_execution_stays_where_a_function_may_join_tables(spark: Any) -
 
 
 def test_epochs_start_once_an_interval_of_the_trigger(spark: Any, bench: Bench) -> None:
-    with bench.running(2, settings=DriverSettings(trigger_interval=timedelta(seconds=3))):
+    with bench.running(2, settings=DriverSettings(trigger_interval=timedelta(seconds=5))):
         for _ in range(3):
             # As soon as the file before is committed; by default an epoch would start within half a second.
             bench.feed(20)
             bench.wait_done()
         newest = bench.catalog.newest_generation("totals")
-        assert newest is not None and newest.trigger_ms == 3_000
-    # Spark starts epochs at whole multiples of the interval, but the first at once.
+        assert newest is not None and newest.trigger_ms == 5_000
+    # Spark starts epochs at whole multiples of the interval, but the first at once. A busy machine delays some.
     _, *started_ms = sorted(each.started_ms for each in bench.catalog.epochs("totals"))
     assert len(started_ms) >= 2
     assert min(later - earlier for earlier, later in pairwise(started_ms)) > 2000

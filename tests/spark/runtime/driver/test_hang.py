@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ import pytest
 
 from statecore.cluster.processes import kill_session
 from statecore.operations import drivers
-from statecore.operations.submit import SparkSubmit
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import ARTIFACT, JOB, Bench
 from tests.support.jobs import long_epoch
+from tests.support.supervision import supervising
 from tests.support.waiting import wait
 
 # The first driver alone: its successor may be kept from the processor for longer.
@@ -40,15 +39,11 @@ _STOPS_ITS_JVM = "os.kill(os.getppid(), signal.SIGSTOP)"
 def supervised(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A supervisor, and at the end no driver."""
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
-    supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
-    thread.start()
     try:
-        yield
-        bench.stop("end")
+        with supervising(bench.catalog, tmp_path / "logs"):
+            yield
+            bench.stop("end")
     finally:
-        supervisor.stop()
-        thread.join(30)
         # A process that was stopped would outlive the tests.
         for generation in bench.catalog.generations(JOB):
             if generation.pid is not None:

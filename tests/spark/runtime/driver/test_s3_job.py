@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,35 +15,31 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.catalog.rebuild import rebuild_job
-from statecore.operations.submit import SparkSubmit
 from statecore.runtime import read_savepoint
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
 from statecore.storage import open_store
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import ARTIFACT, JOB, Bench
 from tests.support.processes import naming
+from tests.support.supervision import supervising
 from tests.support.waiting import wait
 
 
 @contextmanager
 def supervised(catalog: Catalog, logs: Path) -> Iterator[None]:
-    supervisor = Supervisor(catalog, logs, launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        catalog.set_desired(JOB, state="stopped")
-        newest = catalog.newest_generation(JOB)
-        if newest is not None and not newest.ended:
-            name = f"end-{newest.generation}"
-            catalog.request(JOB, "stop_with_savepoint", {"name": name}, name)
-            wait(lambda: catalog.newest_generation(JOB).ended, "the driver to stop")  # type: ignore[union-attr]
-        supervisor.stop()
-        thread.join(30)
+    with supervising(catalog, logs):
+        try:
+            yield
+        finally:
+            catalog.set_desired(JOB, state="stopped")
+            newest = catalog.newest_generation(JOB)
+            if newest is not None and not newest.ended:
+                name = f"end-{newest.generation}"
+                catalog.request(JOB, "stop_with_savepoint", {"name": name}, name)
+                wait(lambda: catalog.newest_generation(JOB).ended, "the driver to stop")  # type: ignore[union-attr]
 
 
 def newest_of(url: str) -> Manifest | None:

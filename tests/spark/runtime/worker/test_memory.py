@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-import threading
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from statecore.operations.submit import SparkSubmit
 from statecore.runtime.worker.memory import NEARLY_FULL
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import JOB, Bench
 from tests.support.jobs import hoard
+from tests.support.supervision import supervising
 from tests.support.waiting import wait
 
 
@@ -25,26 +24,22 @@ def test_a_job_warns_with_subtask_and_bytes_and_says_what_to_do(
     bench.register(artifact=Path(hoard.__file__), conf={"spark.executor.pyspark.memory": "4g"})
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
     bench.catalog.set_desired(JOB, state="running", parallelism=1)
-    supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run)
-    thread.start()
 
     def warned() -> bool:
         hoarded(bench, 128)
         bench.wait_done()
         return bool(warnings(tmp_path / "logs"))
 
-    try:
-        hoarded(bench, 1)
-        wait(lambda: bench.rows_done() >= len(bench.fed), "the first epoch")
-        assert warnings(tmp_path / "logs") == []
-        wait(warned, "the warning", 400)
-        assert bench.generation().generation == 1
-    finally:
-        bench.catalog.set_desired(JOB, state="stopped")
-        bench.stop("end")
-        supervisor.stop()
-        thread.join(30)
+    with supervising(bench.catalog, tmp_path / "logs"):
+        try:
+            hoarded(bench, 1)
+            wait(lambda: bench.rows_done() >= len(bench.fed), "the first epoch")
+            assert warnings(tmp_path / "logs") == []
+            wait(warned, "the warning", 400)
+            assert bench.generation().generation == 1
+        finally:
+            bench.catalog.set_desired(JOB, state="stopped")
+            bench.stop("end")
     (warning, *_) = warnings(tmp_path / "logs")
     found = re.search(r"the worker of subtask 0 of 'hoard' with (\d\.\d) of (\d\.\d) GiB in use; expected", warning)
     assert found is not None, warning

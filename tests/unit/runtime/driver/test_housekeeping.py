@@ -92,7 +92,7 @@ def test_closing_waits_for_one_batch_of_deletions_and_not_for_the_rest(
         old_file(tmp_path, store, f"artifacts/{number}/job.py")
     running = Housekeeping(store, SETTINGS, lambda: NOTHING)
     wait_begun(running, made)
-    closing = threading.Thread(target=running.close)
+    closing = threading.Thread(target=running.close, daemon=True)
     closing.start()
     wait(lambda: running._closed, "the request to close")
     Slow.go_on.set()

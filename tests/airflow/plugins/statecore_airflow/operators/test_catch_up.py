@@ -237,7 +237,7 @@ def test_a_wait_goes_on_while_a_driver_measures(catalog: Catalog, behind: str) -
             if ended.wait(0.05):
                 return
 
-    thread = threading.Thread(target=drain)
+    thread = threading.Thread(target=drain, daemon=True)
     thread.start()
     try:
         wait(timeout_minutes=1)

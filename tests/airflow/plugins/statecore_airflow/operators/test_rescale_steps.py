@@ -233,7 +233,7 @@ def test_a_resize_that_the_cluster_says_is_in_vain_ends_at_once(catalog: Catalog
             while not ended.wait(0.02):
                 supervisor.report_cluster("local", ready_workers=1, message="no quota for 3; ask for more")
 
-    supervisor = threading.Thread(target=complain)
+    supervisor = threading.Thread(target=complain, daemon=True)
     supervisor.start()
     try:
         with pytest.raises(AirflowFailException, match="cluster local: no quota for 3; ask for more"):
