@@ -20,6 +20,7 @@ from examples.quick_start import QUICK_START
 from examples.stack.kafka import NO_JARS, has_jars
 from examples.stack.processes import StackError
 from examples.stack.stack import Stack
+from statecore.errors import StatecoreError
 
 REPO = Path(__file__).resolve().parent.parent.parent
 
@@ -50,7 +51,7 @@ def main() -> int:
             exact = demo.run(load_flights(), sabotage=arguments.sabotage)
             if arguments.keep:
                 demo.go_on()
-    except (DemoError, StackError) as error:
+    except (DemoError, StackError, StatecoreError) as error:
         console.print(f"[bold red]failed[/]: {escape(str(error))}")
         exact = False
         if arguments.keep:

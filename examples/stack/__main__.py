@@ -11,6 +11,7 @@ import typer
 from examples.stack.airflow_server import REPO
 from examples.stack.processes import StackError
 from examples.stack.stack import Stack
+from statecore.errors import StatecoreError
 
 app = typer.Typer(help="Start or stop catalog, Spark, supervisor and Airflow on this machine.", no_args_is_help=True)
 
@@ -36,6 +37,6 @@ def stop(run_dir: RunDir = DEFAULT) -> None:
 if __name__ == "__main__":
     try:
         app()
-    except StackError as error:
+    except (StackError, StatecoreError) as error:
         typer.echo(str(error), err=True)
         sys.exit(1)

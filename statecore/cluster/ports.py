@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import random
 import socket
 
@@ -19,12 +19,18 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
     Raises:
         ClusterError: Fewer are free.
+        OSError: The host is none of this machine.
 
     """
     free: list[int] = []
     for port in random.sample(_LISTENING_PORTS, len(_LISTENING_PORTS)):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind((host, port))
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                continue
             free.append(port)
         if len(free) == count:
             return free

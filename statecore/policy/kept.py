@@ -67,11 +67,11 @@ def _for_piles(needs: Needs) -> int:
 def _for_return(needs: Needs) -> int:
     """Return the smallest size for what will come back, if a load comes and goes.
 
-    A size without headroom for it would be changed each time that it comes and goes.
+    A size that would be short then would be changed each time that it comes and goes.
     """
 
     def suffices(size: int) -> bool:
-        turn = last_turn(needs.figures.arrived, needs.with_headroom(size))
+        turn = last_turn(needs.figures.arrived, needs.bears(size))
         return turn.high_ms < _HIGH_MS or turn.low_ms >= _ABOUT_AS_LONG * turn.before_ms
 
     return _down_to(needs, suffices)

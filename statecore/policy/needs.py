@@ -103,6 +103,11 @@ class Needs:
         """Return the rows a second that a size does while some headroom is left."""
         return self.measured.rows_per_second(parallelism) / self._headroom()
 
+    def bears(self, parallelism: int) -> float:
+        """Return the rows a second beyond which a job of a size would be short, if rows were as dear as they may be."""
+        doubt = 1 + _DOUBT * self.measured.fit.row_error
+        return self.with_headroom(parallelism) * (1 + self.settings.hysteresis) / doubt
+
     def falls_behind(self) -> bool:
         """Return whether rows wait, and more go on arriving than the job can do, by epochs at another size."""
         measured, fit = self.measured, self.measured.fit

@@ -13,20 +13,25 @@ import pytest
 
 AGAIN_S = 300.0
 """Time that a test has to clean up after its limit, before it is ended once more."""
+TEARDOWN_S = 600.0
+"""Longest limit of a teardown, also where that of the test is an hour."""
 
 _limits = pytest.StashKey[Any]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, object, object]:
-    item.stash[_limits] = settings
     done = yield
-    signal.setitimer(signal.ITIMER_REAL, settings.timeout, min(AGAIN_S, settings.timeout))
+    # Otherwise pytest-timeout has no handler for the signal.
+    if settings.method == "signal" and not settings.func_only:
+        item.stash[_limits] = settings
+        signal.setitimer(signal.ITIMER_REAL, settings.timeout, min(AGAIN_S, settings.timeout))
     return done
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    if _limits in item.stash:
-        item.config.hook.pytest_timeout_set_timer(item=item, settings=item.stash[_limits])
+    if (limits := item.stash.get(_limits, None)) is not None:
+        limits = limits._replace(timeout=min(limits.timeout, TEARDOWN_S))
+        item.config.hook.pytest_timeout_set_timer(item=item, settings=limits)
     return (yield)

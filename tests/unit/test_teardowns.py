@@ -13,7 +13,7 @@ import pytest
 
 
 def stick():
-    threading.Event().wait(60)
+    threading.Event().wait(300)
 
 
 @pytest.fixture
@@ -40,6 +40,6 @@ def test_cleans_up():
 
 def test_what_hangs_is_ended_and_so_is_what_cleans_up_after_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(STUCK)
-    done = pytester.runpytest_subprocess("-p", "tests.support.teardowns", "-p", "no:xdist", "--timeout", "1")
+    done = pytester.runpytest_subprocess("-p", "tests.support.teardowns", "-p", "no:xdist", "--timeout", "2")
     done.assert_outcomes(passed=1, failed=2, errors=2)
-    assert "(>1.0s)" in done.stdout.str() and done.duration < 60
+    assert "(>2.0s)" in done.stdout.str() and done.duration < 300

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import multiprocessing
 import random
-import socket
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from statecore.cluster.ports import free_ports
 from statecore.errors import AlreadyExistsError, MissingFileError, StorageError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.storage import FileStore, open_store, s3_client
@@ -271,7 +271,7 @@ class TestTroubleThatStays:
         use: Callable[[FileStore], Any],
     ) -> None:
         monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused_port()}")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_ports(1)[0]}")
         found = complaint(lambda: use(direct))
         assert "found no response for s3://" in found
         assert "check the network, the endpoint (AWS_ENDPOINT_URL) and the region" in found
@@ -359,7 +359,7 @@ class TestKeys:
 
 @pytest.mark.usefixtures("new_client")
 def test_threads_that_read_at_once_share_one_client() -> None:
-    start = threading.Barrier(8, timeout=PATIENCE_S)
+    start = threading.Barrier(8)
 
     def get(_: int) -> object:
         start.wait(PATIENCE_S)
@@ -384,9 +384,3 @@ def test_a_forked_process_reads_over_connections_of_its_own(direct: FileStore) -
     assert results.get(timeout=60) == (b"old content", False)
     child.join(30)
     assert s3_client.client() is s3_client.client()
-
-
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

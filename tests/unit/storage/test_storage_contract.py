@@ -312,11 +312,11 @@ def _write_until_killed(url: str, size: int, started: Any) -> None:
 def test_a_killed_writer_leaves_nothing_that_a_listing_shows_in_part(url: str, size: int) -> None:
     started = CONTEXT.Event()
     writer = racer(_write_until_killed, url, size, started)
-    assert started.wait(PATIENCE_S)
     store = open_store(url)
     seen: set[int | None] = set()
     looks = 0
     try:
+        assert started.wait(PATIENCE_S)
         while looks < 100 or not seen:
             looks += 1
             seen |= {store.size("state/file")} - {None}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
 
-from statecore.operations.submit import SparkSubmit
-from statecore.supervisor import CATALOG_VARIABLE, Supervisor
+from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import JOB, Bench
 from tests.support.jobs import environment
+from tests.support.supervision import supervising
 from tests.support.waiting import wait
 
 
@@ -28,18 +27,14 @@ def test_no_subtask_has_the_catalogs_url_in_its_environment(
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
     monkeypatch.setenv("A_SIGN", "of life")
     bench.catalog.set_desired(JOB, state="running", parallelism=1)
-    supervisor = Supervisor(bench.catalog, tmp_path / "logs", launch=SparkSubmit(), poll_interval_s=0.2)
-    thread = threading.Thread(target=supervisor.run, daemon=True)
-    thread.start()
-    try:
-        wait(lambda: bench.catalog.newest_generation(JOB), "a driver")
-        bench.feed(1)
-        bench.wait_done()
-    finally:
-        bench.catalog.set_desired(JOB, state="stopped")
-        bench.stop("end")
-        supervisor.stop()
-        thread.join(30)
+    with supervising(bench.catalog, tmp_path / "logs"):
+        try:
+            wait(lambda: bench.catalog.newest_generation(JOB), "a driver")
+            bench.feed(1)
+            bench.wait_done()
+        finally:
+            bench.catalog.set_desired(JOB, state="stopped")
+            bench.stop("end")
     told = dict(bench.published("told", ("name", "text")))
     assert ("A_SIGN", "of life") in told
     for name, text in told:

@@ -23,7 +23,6 @@ from statecore.snapshot.manifest import Manifest
 from statecore.storage import FileStore, LocalFileStore
 from statecore.storage.parallel import in_parallel
 from tests.support.epochs import SCHEMA, Epochs, epochs
-from tests.support.waiting import PATIENCE_S
 
 __all__ = ["epochs"]
 
@@ -82,7 +81,7 @@ def markers(epochs: Epochs) -> list[str]:
 
 
 def test_sinks_are_published_at_the_same_time(epochs: Epochs) -> None:
-    barrier = threading.Barrier(3, timeout=PATIENCE_S)
+    barrier = threading.Barrier(3)
     sinks = {name: Meeting(barrier) for name in ("a", "b", "c")}
     published(epochs, sinks, committed(epochs, sinks))
     assert [sink.rows for sink in sinks.values()] == [[{"n": 5, "k": name}] for name in sinks]
@@ -193,7 +192,7 @@ def test_errors_of_several_sinks_are_all_told(epochs: Epochs) -> None:
 
 @contextmanager
 def moves_that_meet(parties: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    barrier, move = threading.Barrier(parties, timeout=PATIENCE_S), LocalFileStore.move
+    barrier, move = threading.Barrier(parties), LocalFileStore.move
 
     def meeting(store: LocalFileStore, source: str, target: str) -> None:
         barrier.wait(MEET_S)
