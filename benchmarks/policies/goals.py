@@ -52,13 +52,13 @@ def _against(ours: Outcome, peers: Mapping[str, Outcome], expected: Expected) ->
     peers = {name: peer for name, peer in peers.items() if all(goal.holds for goal in _stays(peer, expected))}
     if not peers:
         return
-    best = min(peers, key=lambda name: peers[name].slo_minutes)
+    best = min(peers, key=lambda name: (peers[name].slo_minutes, peers[name].core_hours))
     bound = peers[best].slo_minutes + SLO_MARGIN_MINUTES
     yield Goal(
         "SLO",
         ours.slo_minutes <= bound,
-        f"{ours.slo_minutes:.1f} min",
-        f"at most {bound:.1f} min, 1 more than {best}",
+        f"{ours.slo_minutes:.1f} min for {ours.core_hours:.1f} core-hours",
+        f"at most {bound:.1f} min, 1 more than {best}, which takes {peers[best].core_hours:.1f} core-hours",
         bound,
     )
     # A limit on rescales beats core-hours: a peer that breaks it is no measure.
@@ -69,12 +69,12 @@ def _against(ours: Outcome, peers: Mapping[str, Outcome], expected: Expected) ->
     }
     if reaching:
         cheapest = min(reaching, key=lambda name: reaching[name])
-        most = reaching[cheapest] * CORE_HOURS_FACTOR
+        most, late = reaching[cheapest] * CORE_HOURS_FACTOR, peers[cheapest].slo_minutes
         yield Goal(
             "core-hours",
             ours.core_hours <= most,
-            f"{ours.core_hours:.1f}",
-            f"at most {most:.1f}, {CORE_HOURS_FACTOR} × {cheapest}",
+            f"{ours.core_hours:.1f}, and {ours.slo_minutes:.1f} min late",
+            f"at most {most:.1f}, {CORE_HOURS_FACTOR} × {cheapest}, which is late for {late:.1f} min",
             most,
         )
 

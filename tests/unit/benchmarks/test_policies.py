@@ -52,6 +52,17 @@ def test_core_hours_are_compared_with_the_cheapest_peer_that_is_as_timely() -> N
     assert _missed(ANY, Outcome(core_hours=11.1), ds2=late) == ["core-hours"]
 
 
+def test_a_goal_says_what_its_peer_pays_and_of_two_as_timely_ones_names_the_cheaper() -> None:
+    dear, best = Outcome(slo_minutes=1, core_hours=20), Outcome(slo_minutes=1, core_hours=15)
+    late = Outcome(slo_minutes=2, core_hours=10)
+    outcomes = {OURS: Outcome(slo_minutes=3, core_hours=12), "flink": dear, "ds2": best, "aws": late}
+    slo, core_hours = goals(ANY, outcomes)
+    assert slo.found == "3.0 min for 12.0 core-hours"
+    assert slo.expected == "at most 2.0 min, 1 more than ds2, which takes 15.0 core-hours"
+    assert core_hours.found == "12.0, and 3.0 min late"
+    assert core_hours.expected == "at most 11.0, 1.1 × aws, which is late for 2.0 min"
+
+
 def test_a_peer_that_breaks_the_limit_on_rescales_is_no_measure_of_core_hours() -> None:
     restless = Outcome(core_hours=1, decisions=_rescales(10, 20, 30))
     shape = _expecting(Expected(levels=(0,)))
@@ -141,7 +152,7 @@ def test_the_report_has_all_figures_and_names_what_is_missed(tmp_path: Path) -> 
     console = Console(width=120, record=True)
     console.print(table(outcomes, judged))
     assert "MISSED: SLO" in console.export_text()
-    assert "found 7.0 min; expected at most 6.0 min" in " ".join(misses(SHAPES, judged))
+    assert "found 7.0 min for 10.0 core-hours; expected at most 6.0 min" in " ".join(misses(SHAPES, judged))
     write_json(SHAPES, outcomes, judged, tmp_path / "policies.json")
     written = json.loads((tmp_path / "policies.json").read_text())["ramp"]
     assert [goal["holds"] for goal in written["goals"]] == [False, True]
