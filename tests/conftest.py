@@ -18,6 +18,7 @@ from tests.support.examples import examples
 pytest_plugins = [
     "tests.support.marks",
     "tests.support.untraced",
+    "tests.support.core_seconds",
     "tests.support.teardowns",
     "tests.support.postgres",
     "tests.support.s3",
