@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from statecore.policy import CostFit, EpochCost, fit_cost
-from statecore.policy.simulator import Answer, Trace, World, simulate
-from statecore.policy.simulator.job import SimulatedJob
+from statecore.simulator import Answer, Trace, World, simulate
+from statecore.simulator.job import SimulatedJob
 
 # Rows of a file arrive at once. A power of two, so that times are exact and no row is lost to rounding.
 _AT_ONCE_S = 2.0**-21

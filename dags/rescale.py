@@ -32,7 +32,7 @@ from statecore_airflow.operators.rescale import (
 )
 from statecore_airflow.params.form import job_param, reason_param
 
-from statecore.operations.rescaling import RETRIES, RETRY_DELAY
+from statecore.operations.changes import RETRIES, RETRY_DELAY
 
 JOB = "{{ params.job }}"
 # Longer than instances take to start plus the cluster's `ready_timeout_s`, because the cluster's error says more.

@@ -9,7 +9,7 @@ from airflow.sdk import DAG, Param
 from statecore_airflow.operators.rescale import StartOperator
 from statecore_airflow.params.form import job_param
 
-from statecore.operations.rescaling import RETRIES, RETRY_DELAY
+from statecore.operations.changes import RETRIES, RETRY_DELAY
 
 with DAG(
     dag_id="start",

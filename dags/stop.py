@@ -12,7 +12,7 @@ from statecore_airflow.operators.lease import LeaseOperator
 from statecore_airflow.operators.rescale import RollbackOperator, StopWithSavepointOperator
 from statecore_airflow.params.form import job_param, reason_param
 
-from statecore.operations.rescaling import RETRIES, RETRY_DELAY
+from statecore.operations.changes import RETRIES, RETRY_DELAY
 
 JOB = "{{ params.job }}"
 

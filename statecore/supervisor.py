@@ -27,18 +27,18 @@ from statecore.catalog import Catalog, LeaseRecord, SupervisorRecord, SystemCloc
 from statecore.catalog.job_names import job_names_file, write_job_names
 from statecore.cluster.processes import is_running, started_ms
 from statecore.errors import CatalogError, StatecoreError
-from statecore.operations.calls import Calls
-from statecore.operations.cluster_tending import ClusterTending
-from statecore.operations.drivers import Drivers, Launch
-from statecore.operations.job_file_checks import JobFileChecks
-from statecore.operations.left_overs import LeftOvers
-from statecore.operations.monitoring import monitoring
-from statecore.operations.rescaling import Finisher
+from statecore.operations.changes import Finisher
 from statecore.operations.restarts import HISTORY, next_start_ms
-from statecore.operations.stopped_topics import StoppedTopics
 from statecore.operations.submit import CATALOG_VARIABLE as CATALOG_VARIABLE
 from statecore.operations.submit import SparkSubmit
-from statecore.operations.watch import Pass
+from statecore.operations.supervising.calls import Calls
+from statecore.operations.supervising.cleanup import LeftOvers
+from statecore.operations.supervising.cluster_size import ClusterTending
+from statecore.operations.supervising.drivers import Drivers, Launch
+from statecore.operations.supervising.job_file_checks import JobFileChecks
+from statecore.operations.supervising.monitoring import monitoring
+from statecore.operations.supervising.stopped_topics import StoppedTopics
+from statecore.operations.supervising.watch import Pass
 from statecore.release import RELEASE
 
 log = logging.getLogger(__name__)

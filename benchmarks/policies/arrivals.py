@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from statecore.policy.simulator import Trace, parse_trace
+from statecore.simulator import Trace, parse_trace
 
 HOUR = 3600.0
 TRACES = Path(__file__).parent / "traces"

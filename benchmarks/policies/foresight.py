@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from statecore.policy.figures import Figures
-from statecore.policy.simulator.job import SimulatedJob
-from statecore.policy.simulator.players.statecore import Statecore
+from statecore.simulator.job import SimulatedJob
+from statecore.simulator.players.statecore import Statecore
 
 # A rescale that begins now serves the arrivals of so long: its hold time, its duration, the cooldown after it.
 _AHEAD_S = 600

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from benchmarks.policies.shapes import Expected, Shape
 from benchmarks.policies.simulations import OURS, PEERS
-from statecore.policy.simulator import Outcome
+from statecore.simulator import Outcome
 
 SLO_MARGIN_MINUTES = 1.0
 CORE_HOURS_FACTOR = 1.1

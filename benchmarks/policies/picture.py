@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from benchmarks.policies.arrivals import HOUR
 from benchmarks.policies.shapes import Shape
 from benchmarks.policies.simulations import OURS, PEERS, Outcomes
-from statecore.policy.simulator import Outcome
+from statecore.simulator import Outcome
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

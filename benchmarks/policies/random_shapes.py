@@ -17,7 +17,7 @@ import msgspec
 from benchmarks.policies.arrivals import HOUR, curve, noise, steps
 from benchmarks.policies.shapes import ALWAYS, Expected, Shape
 from statecore.policy import Ailment
-from statecore.policy.simulator import Trace, World
+from statecore.simulator import Trace, World
 
 # A job has found its size after half an hour.
 _SETTLED_S = 1800.0

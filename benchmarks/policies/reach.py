@@ -18,8 +18,8 @@ from benchmarks.policies.goals import Goal, goals
 from benchmarks.policies.random_shapes import SPIKES_S
 from benchmarks.policies.shapes import Shape
 from benchmarks.policies.simulations import OURS, PEERS
-from statecore.policy.simulator import Answer, Outcome, Trace, World, player, simulate
-from statecore.policy.simulator.job import SimulatedJob
+from statecore.simulator import Answer, Outcome, Trace, World, player, simulate
+from statecore.simulator.job import SimulatedJob
 
 # So long before a surprise the rate is that of the shape without it.
 _BEFORE_S = 600.0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from benchmarks.policies.arrivals import HOUR, curve, noise, recorded, steps
 from statecore.policy import Ailment
-from statecore.policy.simulator import Trace, World
+from statecore.simulator import Trace, World
 
 ALWAYS = (0.0, math.inf)
 

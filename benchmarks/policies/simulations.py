@@ -10,8 +10,8 @@ import msgspec
 
 from benchmarks.policies.foresight import Foresight
 from benchmarks.policies.shapes import Shape
-from statecore.policy.simulator import Outcome, Player, player, simulate
-from statecore.policy.simulator.players.statecore import Statecore, settings_for
+from statecore.simulator import Outcome, Player, player, simulate
+from statecore.simulator.players.statecore import Statecore, settings_for
 
 OURS = "statecore"
 PEERS = ("flink", "ds2", "aws")

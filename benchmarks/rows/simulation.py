@@ -15,8 +15,8 @@ from benchmarks.harness import Bench, Figure, in_seconds
 from benchmarks.inputs import Input
 from benchmarks.ours import OurJob
 from benchmarks.simulated import Arrival, Comparison, Epoch, calibrated, simulated_epochs
-from statecore.operations.autoscaling import figures_of
-from statecore.policy.simulator import World
+from statecore.operations.autoscaling.figures import figures_of
+from statecore.simulator import World
 from statecore.snapshot.settings import DriverSettings
 
 PAUSED_SUM = Path(__file__).parents[1] / "jobs" / "paused_sum.py"

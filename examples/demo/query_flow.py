@@ -17,7 +17,7 @@ from examples.flight_windows import FLIGHTS, TOTALS, by_day_and_route
 from examples.stack.stack import Stack
 from statecore.catalog import JobRecord
 from statecore.model.key_groups import MAX_KEY_GROUPS
-from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.snapshot.job_files import keep_job_file
 from statecore.storage import open_store
 

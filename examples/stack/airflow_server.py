@@ -25,7 +25,7 @@ _MIGRATION = "db-migrate"
 # Each part imports this when it starts. The scheduler forks a process per task, and the DAG processor one per file;
 # the forks then already have these modules.
 _LOCAL_SETTINGS = """\
-import statecore.operations.autoscaling
+import statecore.operations.autoscaling.evaluation
 import statecore.snapshot.plan
 import statecore.snapshot.savepoints
 

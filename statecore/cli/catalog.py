@@ -13,8 +13,8 @@ from statecore.catalog.rebuild import Rebuilt, rebuild_job
 from statecore.cli.options import AsJson, CatalogUrl, absolute
 from statecore.cli.output import complain, print_json, progress
 from statecore.errors import StatecoreError
-from statecore.queries.in_force import newest_batch
-from statecore.queries.savepoints import record_kept
+from statecore.queries.job.current_checkpoint import newest_batch
+from statecore.queries.job.savepoints import record_kept
 
 
 def upgrade_catalog(catalog: CatalogUrl, as_json: AsJson = False) -> None:

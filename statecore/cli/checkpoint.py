@@ -15,7 +15,7 @@ from statecore.cli.output import NOTHING, console, facts, print_json, progress, 
 from statecore.extras import require
 
 if TYPE_CHECKING:
-    from statecore.queries.proof import Proof
+    from statecore.queries.proving.proof import Proof
     from statecore.queries.show import ShownCheckpoint, ShownOperator
 
 CheckpointPath = Annotated[
@@ -35,7 +35,7 @@ QueryFile = Annotated[
 
 def show_checkpoint(path: CheckpointPath, as_json: AsJson = False) -> None:
     """Print what a checkpoint of a Spark query holds: operators, state, rows and skew, batch, sources."""
-    from statecore.queries.checkpoint import open_checkpoint
+    from statecore.queries.reading.checkpoint import open_checkpoint
     from statecore.queries.show import show
 
     with progress("counting rows") as report:
@@ -62,8 +62,8 @@ def clone_checkpoint(path: CheckpointPath, target: Target, as_json: AsJson = Fal
 
     Stop the query first. A running query is only noticed if it logs or commits a batch in the meantime.
     """
-    from statecore.queries.checkpoint import open_checkpoint
-    from statecore.queries.clone import clone
+    from statecore.queries.copying.clone import clone
+    from statecore.queries.reading.checkpoint import open_checkpoint
 
     with progress("copying files") as report:
         made = clone(open_checkpoint(absolute(path)), absolute(target), report)
@@ -107,7 +107,7 @@ def rescale_checkpoint(
 def verify_checkpoint(path: CheckpointPath, target: Copy, query: QueryFile = None, as_json: AsJson = False) -> None:
     """Prove that a copy has the same state as a checkpoint, and each row where Spark looks for it."""
     require("pyspark", extra="spark")
-    from statecore.queries.verify import verify
+    from statecore.queries.proving.verify import verify
 
     with progress("comparing state") as report:
         proof = verify(absolute(path), absolute(target), query, report=report)

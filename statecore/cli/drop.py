@@ -6,8 +6,8 @@ from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, OptionalCatalogUrl, SavepointPath, absolute
 from statecore.cli.output import print_json, progress
 from statecore.errors import MissingFileError
-from statecore.queries import dropping
-from statecore.queries.origin import is_copy
+from statecore.queries.job import dropping
+from statecore.queries.reading.origin import is_copy
 from statecore.snapshot import savepoints
 from statecore.snapshot.checkpoints import MANIFEST, open_savepoint
 

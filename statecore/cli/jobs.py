@@ -9,8 +9,8 @@ from rich.markup import escape
 from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, CatalogUrl
 from statecore.cli.output import NOTHING, console, lag, print_json, table, waiting
-from statecore.operations.advice import span
-from statecore.operations.standing import Standing, standing, summary
+from statecore.operations.status.advice import span
+from statecore.operations.status.job_status import Standing, standing, summary
 
 
 def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:

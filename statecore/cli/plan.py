@@ -11,7 +11,7 @@ import typer
 from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, OptionalCatalogUrl
 from statecore.cli.output import console, print_json, progress, table
-from statecore.operations import rescaling
+from statecore.operations import changes as rescaling
 from statecore.operations.downtime import Downtime, downtime_words, expected_downtime
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import Manifest

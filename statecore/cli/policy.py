@@ -15,7 +15,8 @@ from statecore.cli.ladder import drawing
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
 from statecore.errors import ConfigurationError
-from statecore.operations.autoscaling import diagnosis_of, figures_of
+from statecore.operations.autoscaling.evaluation import diagnosis_of
+from statecore.operations.autoscaling.figures import figures_of
 from statecore.operations.kinds import require_statecore_job
 from statecore.policy import BLOCKS_AFTER, blocked_words, estimate_drain, ladder, policy_settings
 

@@ -16,8 +16,8 @@ from statecore.errors import ConfigurationError
 from statecore.model import default_max_parallelism
 from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.operations.job_file_check import check_job_file
-from statecore.queries.files import canonical_url
-from statecore.queries.registration import partitions_of
+from statecore.queries.job.registration import partitions_of
+from statecore.queries.reading.files import canonical_url
 from statecore.snapshot.job_files import keep_job_file, read_job_file, read_source
 from statecore.snapshot.settings import DriverSettings
 from statecore.storage import open_store

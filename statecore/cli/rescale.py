@@ -12,14 +12,14 @@ from statecore.cli.abort import abort_rescale
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import note, print_json
 from statecore.cli.steps import carry_out, shell_change
-from statecore.operations.downtime import downtime_words, expected_downtime
-from statecore.operations.rescaling import (
+from statecore.operations.changes import (
     REWRITE_TIMEOUT_S,
     BeginRescale,
     RescaleRequest,
     require_free,
     rescale_steps,
 )
+from statecore.operations.downtime import downtime_words, expected_downtime
 
 
 class Method(StrEnum):

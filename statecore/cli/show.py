@@ -13,7 +13,7 @@ from statecore.cli.checkpoint import show_checkpoint
 from statecore.cli.options import AsJson, SavepointPath, absolute
 from statecore.cli.output import console, facts, print_json, table, utc
 from statecore.model import StateKind
-from statecore.queries.origin import is_copy
+from statecore.queries.reading.origin import is_copy
 from statecore.snapshot.checkpoints import open_savepoint
 from statecore.snapshot.manifest import Manifest, OperatorState
 

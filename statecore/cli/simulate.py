@@ -13,7 +13,7 @@ from statecore.cli.options import AsJson
 from statecore.cli.output import console, facts, print_json, progress, table
 from statecore.errors import ConfigurationError
 from statecore.extras import require
-from statecore.policy.simulator import PLAYERS, Outcome, Trace, World, parse_trace, parse_world, player, simulate
+from statecore.simulator import PLAYERS, Outcome, Trace, World, parse_trace, parse_world, player, simulate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,7 @@ from statecore.cli.output import print_json, progress, utc
 from statecore.errors import ConfigurationError
 from statecore.operations.kinds import require_statecore_job, rescaled_running
 from statecore.operations.resizing import check_workers
-from statecore.queries.beginning import begin_from
+from statecore.queries.job.start import begin_from
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, fingerprint
 from statecore.snapshot.resume_point import known_generation

@@ -12,8 +12,8 @@ from rich.markup import escape
 from statecore.catalog import Catalog, RescaleRunRecord, SourceTopics, StateFigures
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, lag, print_json, utc, waiting
-from statecore.operations.advice import advice, span
-from statecore.operations.standing import Standing, standing, summary
+from statecore.operations.status.advice import advice, span
+from statecore.operations.status.job_status import Standing, standing, summary
 from statecore.topics.lag import oldest_age_ms, records, skew
 
 _COLOURS = {"running": "green", "failed": "red", "lost": "red", "launching": "yellow"}

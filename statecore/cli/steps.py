@@ -13,7 +13,7 @@ from statecore.catalog import Catalog
 from statecore.cli.lease import LEASE_TTL_MS, LeaseRenewal, shell_run
 from statecore.cli.output import note, spinner
 from statecore.errors import StatecoreError
-from statecore.operations.rescaling import (
+from statecore.operations.changes import (
     RETRIES,
     RETRY_DELAY,
     Change,

@@ -11,8 +11,8 @@ from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import note, print_json
 from statecore.cli.steps import carry_out, shell_change
 from statecore.errors import RequestFailedError, StepFailedError
-from statecore.operations.rescaling import StopWithSavepoint, TakeLease
-from statecore.queries.in_force import newest_batch
+from statecore.operations.changes import StopWithSavepoint, TakeLease
+from statecore.queries.job.current_checkpoint import newest_batch
 from statecore.snapshot.checkpoints import CheckpointStore
 
 

@@ -8,8 +8,8 @@ from statecore.cli.options import AsJson, SavepointPath, absolute
 from statecore.cli.output import complain, print_json, progress
 from statecore.errors import CheckpointError
 from statecore.extras import require
-from statecore.queries.origin import is_copy
-from statecore.queries.wholeness import check_whole
+from statecore.queries.proving.wholeness import check_whole
+from statecore.queries.reading.origin import is_copy
 from statecore.snapshot.checkpoints import open_savepoint
 from statecore.snapshot.verify import verify
 

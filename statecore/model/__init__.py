@@ -27,6 +27,7 @@ from statecore.model.key_groups import (
     subtask_for_key_group,
 )
 from statecore.model.key_hash import canonical_key, key_encoder, key_group_for
+from statecore.model.parsing import parse_row, parse_type
 from statecore.model.redistribution import redistribute_keyed_state, redistribute_operator_state
 from statecore.model.row_classes import row_ddl
 from statecore.model.types import (
@@ -39,8 +40,6 @@ from statecore.model.types import (
     StringType,
     StructType,
     arrow_schema,
-    parse_row,
-    parse_type,
     require_key_type,
 )
 

@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from statecore.errors import ConfigurationError
 from statecore.model.key_groups import is_integer
+from statecore.model.parsing import parse_row, parse_type
 from statecore.model.redistribution import CONTIGUOUS, INTERLEAVED
 from statecore.model.row_classes import row_ddl
 from statecore.model.ttl import MAX_TIMESTAMP_MS
-from statecore.model.types import Field, parse_row, parse_type, require_key_type
+from statecore.model.types import Field, require_key_type
 
 
 class StateKind(StrEnum):

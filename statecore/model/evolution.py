@@ -28,7 +28,8 @@ from typing import Any
 
 from statecore.errors import StateMigrationError
 from statecore.model.leaves import Check, leaf_check, nullable
-from statecore.model.types import ArrayType, AtomicType, DataType, DecimalType, Field, MapType, StructType, parse_type
+from statecore.model.parsing import parse_type
+from statecore.model.types import ArrayType, AtomicType, DataType, DecimalType, Field, MapType, StructType
 from statecore.model.values import row_class
 
 # Decimal digits of the largest value of the type.

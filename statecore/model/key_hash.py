@@ -41,16 +41,8 @@ from xxhash import xxh64_intdigest
 from statecore.errors import StateTypeError
 from statecore.model.key_groups import check_max_parallelism
 from statecore.model.leaves import EXACT, Check, MisfitError, leaf_check, nullable, round_to_float
-from statecore.model.types import (
-    ArrayType,
-    AtomicType,
-    DataType,
-    DecimalType,
-    StringType,
-    StructType,
-    parse_type,
-    require_key_type,
-)
+from statecore.model.parsing import parse_type
+from statecore.model.types import ArrayType, AtomicType, DataType, DecimalType, StringType, StructType, require_key_type
 
 KeyEncoder = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 

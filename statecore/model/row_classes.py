@@ -25,7 +25,8 @@ from operator import attrgetter
 from typing import Any
 
 from statecore.errors import UnsupportedTypeError
-from statecore.model.types import ArrayType, AtomicType, DataType, Field, MapType, StringType, StructType, parse_type
+from statecore.model.parsing import parse_type
+from statecore.model.types import ArrayType, AtomicType, DataType, Field, MapType, StringType, StructType
 
 _ATOMS: dict[object, DataType] = {
     bool: AtomicType("boolean"),

@@ -202,36 +202,6 @@ class StructType(DataType):
         return next((problem for field in self.fields if (problem := field.type.key_problem)), None)
 
 
-def parse_type(ddl: str) -> DataType:
-    """Parse one Spark DDL type, e.g. ``bigint`` or ``struct<a:int,b:array<string>>``."""
-    from statecore.model import ddl as parser
-
-    return parser.parse_type(_text(ddl))
-
-
-def parse_schema(ddl: str) -> tuple[Field, ...]:
-    """Parse the columns of a row, e.g. ``k string, total bigint``."""
-    from statecore.model import ddl as parser
-
-    return parser.parse_schema(_text(ddl))
-
-
-def parse_row(ddl: str) -> tuple[Field, ...]:
-    """Parse a row: columns (``k string, total bigint``), a struct, or one type, which becomes the column ``value``."""
-    from statecore.model import ddl as parser
-
-    return parser.parse_row(_text(ddl))
-
-
-def _text(ddl: object) -> str:
-    if not isinstance(ddl, str):
-        raise UnsupportedTypeError(
-            f"Found {ddl!r} of type {type(ddl).__name__} as a type; expected Spark DDL text such as "
-            "'bigint'. For a PySpark type, pass simpleString()."
-        )
-    return ddl
-
-
 def arrow_schema(fields: Iterable[Field]) -> pa.Schema:
     """Return the Arrow schema of a row."""
     return pa.schema([field.arrow() for field in fields])

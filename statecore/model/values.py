@@ -26,8 +26,9 @@ from typing import Any, NoReturn
 from statecore.errors import UnsupportedTypeError
 from statecore.model.key_hash import key_check
 from statecore.model.leaves import INTEGER_BITS, Check, MisfitError, leaf_check, nullable
+from statecore.model.parsing import parse_type
 from statecore.model.row_classes import is_row_class, row_items
-from statecore.model.types import ArrayType, AtomicType, DataType, Field, MapType, StringType, StructType, parse_type
+from statecore.model.types import ArrayType, AtomicType, DataType, Field, MapType, StringType, StructType
 
 __all__ = ["MisfitError", "ValueType", "map_key_type", "row_class", "value_type"]
 

@@ -33,7 +33,7 @@ class _Kind(NamedTuple):
 
 _JOB = _Kind(("-m", "statecore.runtime.job_file_check"), "job file", "build(job)", "a job")
 # Its build needs a session of Spark, so it is only looked for.
-_QUERY = _Kind(("-m", "statecore.queries.query_file_check"), "query file", "build(spark, settings)", "a query")
+_QUERY = _Kind(("-m", "statecore.queries.job.query_file_check"), "query file", "build(spark, settings)", "a query")
 
 
 def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str], *, is_query: bool = False) -> str | None:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from statecore.catalog import Catalog, JobRecord
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CheckpointDamagedError, MissingFileError, StepFailedError, StorageError
-from statecore.queries import dropping
-from statecore.queries.origin import is_copy
+from statecore.queries.job import dropping
+from statecore.queries.reading.origin import is_copy
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify

@@ -16,26 +16,25 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from statecore.errors import CheckpointError
-from statecore.queries import rocksdb
-from statecore.queries.attempts import after_attempt, check_attempt
-from statecore.queries.checkpoint import ROCKSDB, SparkCheckpoint, open_checkpoint, require_unchanged
-from statecore.queries.clone import clone
-from statecore.queries.digests import StoreDigest
-from statecore.queries.hdfs import tables as hdfs
-from statecore.queries.layout import commit, lay_out
-from statecore.queries.logs import UniqueIds
-from statecore.queries.origin import origin_of, write_origin
-from statecore.queries.placement import placed
-from statecore.queries.proof import Proof, check_counted, check_explained, check_same_logs, check_same_state
-from statecore.queries.query_file import load_query
-from statecore.queries.reading import digests, state_rows
-from statecore.queries.refusals import refuse
+from statecore.queries.copying.clone import clone
+from statecore.queries.copying.layout import commit, lay_out
+from statecore.queries.copying.staging import Staging, staged
+from statecore.queries.job.query_file import load_query
+from statecore.queries.progress import Done, Report, quiet, steps, uncounted
+from statecore.queries.providers import rocksdb
+from statecore.queries.providers.hdfs import tables as hdfs
+from statecore.queries.providers.state_rows import state_rows
+from statecore.queries.proving.attempts import after_attempt, check_attempt
+from statecore.queries.proving.digests import StoreDigest, digests
+from statecore.queries.proving.proof import Proof, check_counted, check_explained, check_same_logs, check_same_state
+from statecore.queries.proving.trial import trial_restart
+from statecore.queries.reading.checkpoint import ROCKSDB, SparkCheckpoint, open_checkpoint, require_unchanged
+from statecore.queries.reading.logs import UniqueIds
+from statecore.queries.reading.origin import origin_of, write_origin
+from statecore.queries.reading.refusals import refuse
+from statecore.queries.reading.source_logs import require_whole_sources
+from statecore.queries.rows.placement import placed
 from statecore.queries.session import query_session
-from statecore.queries.source_logs import require_whole_sources
-from statecore.queries.staging import Staging, staged
-from statecore.queries.steps import Done, steps, uncounted
-from statecore.queries.transfer import Report, quiet
-from statecore.queries.trial import trial_restart
 
 _SOURCE, _TRIAL, _ATTEMPTED, _CARRIED = "source", "trial", "attempted", "carried"
 

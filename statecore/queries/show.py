@@ -8,17 +8,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from statecore.queries.checkpoint import SparkCheckpoint
-from statecore.queries.files import files_below
-from statecore.queries.logs import OffsetLog
-from statecore.queries.operators import AGGREGATION, GROUPS, JOIN, StatefulOperator
-from statecore.queries.origin import Origin, read_origin
-from statecore.queries.recorded_rows import recorded_rows
-from statecore.queries.refusals import GROUPS_FORMAT, JOIN_FORMAT, refusal_of
-from statecore.queries.schemas import is_keyless
-from statecore.queries.state_files import place_of
-from statecore.queries.steps import Done, steps
-from statecore.queries.transfer import Report, quiet
+from statecore.queries.progress import Done, Report, quiet, steps
+from statecore.queries.providers.recorded_rows import recorded_rows
+from statecore.queries.reading.checkpoint import SparkCheckpoint
+from statecore.queries.reading.files import files_below
+from statecore.queries.reading.logs import OffsetLog
+from statecore.queries.reading.operators import AGGREGATION, GROUPS, JOIN, StatefulOperator
+from statecore.queries.reading.origin import Origin, read_origin
+from statecore.queries.reading.refusals import GROUPS_FORMAT, JOIN_FORMAT, refusal_of
+from statecore.queries.reading.schemas import is_keyless
+from statecore.queries.reading.state_files import place_of
 from statecore.storage import FileEntry
 
 _FORMATS: Mapping[str, str] = {

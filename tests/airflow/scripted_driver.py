@@ -10,7 +10,7 @@ from typing import Self
 import msgspec
 
 from statecore.catalog import Catalog, EpochRecord, GenerationRecord, RequestRecord, SourceBacklog
-from statecore.operations.job_file_checks import JobFileChecks
+from statecore.operations.supervising.job_file_checks import JobFileChecks
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.rescale import rescale_by_reference

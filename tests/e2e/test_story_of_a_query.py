@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.reading.checkpoint import open_checkpoint
 from tests.e2e import query
 from tests.e2e.world import JOB, SPARK_CONF, World
 

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from statecore.errors import CheckpointError
-from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
+from statecore.queries.reading.checkpoint import SparkCheckpoint, open_checkpoint
+from statecore.queries.reading.state_files import state_file
 from statecore.queries.rescale import rescale
-from statecore.queries.state_files import state_file
 from tests.spark.queries.cells import tree
 from tests.spark.queries.damage import DAMAGES
 from tests.spark.queries.streams import BY_NAME, PROVIDERS, ROCKSDB_V2_CHANGELOG, Provider, Stream, run, state

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from statecore.catalog import Catalog
-from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.reading.checkpoint import open_checkpoint
 from tests.e2e import query as by_number
 from tests.support.waiting import wait
 

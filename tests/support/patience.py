@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.operations.rescaling import WAITING_STEPS
+from statecore.operations.changes import WAITING_STEPS
 from tests.support.waiting import PATIENCE_S
 
 

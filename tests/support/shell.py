@@ -23,10 +23,10 @@ import typer.main
 from statecore.catalog import Catalog
 from statecore.cli import main
 from statecore.runtime.driver.control import Control
-from statecore.runtime.driver.heartbeats import heartbeats
 from statecore.runtime.driver.lifecycle import Lifecycle
 from statecore.runtime.driver.savepoints import SavepointWriter
 from statecore.runtime.driver.side_jobs import SideJobs
+from statecore.runtime.generation.heartbeats import heartbeats
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, SourcePositions
 from tests.support.handmade import written

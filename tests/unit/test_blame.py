@@ -9,7 +9,7 @@ import pytest
 
 from statecore.blame import blame
 from statecore.catalog import Catalog
-from statecore.runtime.driver import failures
+from statecore.runtime.generation import failures
 from statecore.runtime.job import load_job
 
 WORKER = """An exception was thrown from the Python worker: Traceback (most recent call last):
@@ -75,7 +75,7 @@ def test_a_long_error_keeps_its_beginning_and_its_end() -> None:
 def test_the_supervisor_may_first_say_how_a_jvm_ended(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[Any] = []
     monkeypatch.setattr(failures, "jvm_ended", lambda: True)
-    monkeypatch.setattr("statecore.runtime.driver.failures.time.sleep", waited.append)
+    monkeypatch.setattr("statecore.runtime.generation.failures.time.sleep", waited.append)
     failures.record_failure(catalog, "j", 1, ConnectionRefusedError(111, "Connection refused"))
     newest = catalog.newest_generation("j")
     assert waited and newest is not None and str(newest.error).startswith("found the driver's JVM ended")

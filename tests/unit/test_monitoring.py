@@ -10,11 +10,11 @@ from typing import Any
 import promql_parser as promql
 import pytest
 
-from statecore.operations.advice import Alert
-from statecore.operations.measures import JOB_MEASURES
+from statecore.operations.status.advice import Alert
+from statecore.operations.status.measures import JOB_MEASURES
 from tests.support.monitoring import DASHBOARD, LEGENDS, QUERIES, RULES, RULES_FILE
 from tests.support.paths import REPO
-from tests.unit.operations.test_telemetry import Series, catalog, full_scrape, telemetry
+from tests.unit.operations.supervising.test_telemetry import Series, catalog, full_scrape, telemetry
 
 __all__ = ["catalog", "full_scrape", "telemetry"]
 

@@ -24,8 +24,8 @@ from statecore.catalog.records import ENDED_BY_ITSELF
 from statecore.cluster import ClusterSize
 from statecore.cluster.processes import kill_session, session_members, spawn
 from statecore.errors import CatalogError, ClusterError
-from statecore.operations import cluster_tending as tending_module
-from statecore.operations import drivers as drivers_module
+from statecore.operations.supervising import cluster_size as tending_module
+from statecore.operations.supervising import drivers as drivers_module
 from statecore.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_S, wait
 

@@ -15,9 +15,9 @@ import pytest
 from statecore import supervisor as supervisor_module
 from statecore.catalog import Catalog, GenerationRecord, JobRecord
 from statecore.cluster.processes import started_ms
-from statecore.operations import cluster_tending as tending_module
-from statecore.operations.advice import advice
-from statecore.operations.standing import standing
+from statecore.operations.status.advice import advice
+from statecore.operations.status.job_status import standing
+from statecore.operations.supervising import cluster_size as tending_module
 from statecore.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_S, wait
 from tests.unit.test_supervisor import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statecore.operations.webhook import Webhook
+from statecore.operations.supervising.webhook import Webhook
 from statecore_airflow.hooks.settings import WEBHOOK_CONNECTION, WebhookSettings
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from statecore.operations.alert_loop import confirm
-from statecore.operations.alerts import ALL_JOBS, AlertChange
+from statecore.operations.status.alerts import ALL_JOBS, AlertChange
+from statecore.operations.supervising.alert_loop import confirm
 from statecore_airflow.hooks.settings import WEBHOOK_CONNECTION
 from statecore_airflow.links.addresses import job_page
 from statecore_airflow.notifications.webhook import webhook

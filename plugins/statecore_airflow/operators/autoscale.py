@@ -10,9 +10,8 @@ from airflow.utils.state import DagRunState
 
 from statecore.catalog import Catalog, DecisionRecord
 from statecore.errors import StatecoreError
-from statecore.operations.autoscaling import LAPSES_AFTER_MS
-from statecore.operations.decision_words import decision_words
-from statecore.operations.rescaling import find_run
+from statecore.operations.autoscaling.evaluation import LAPSES_AFTER_MS, decision_words
+from statecore.operations.changes import find_run
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
 from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.operators.base import CatalogWideOperator, open_catalog

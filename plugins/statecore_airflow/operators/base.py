@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from statecore.catalog import Catalog
 from statecore.errors import StatecoreError
-from statecore.operations.rescaling import Finding, Status, is_retryable
+from statecore.operations.changes import Finding, Status, is_retryable
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings, lease_renewal_ms
 from statecore_airflow.links.job import LINKS, show_links
 from statecore_airflow.notifications.job import Event, JobNotifier

@@ -11,8 +11,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.utils.state import TaskInstanceState
 
 from statecore.catalog import Catalog
-from statecore.operations.autoscaling import figures_of
-from statecore.operations.rescaling import require_free
+from statecore.operations.autoscaling.figures import figures_of
+from statecore.operations.changes import require_free
 from statecore.policy import DrainEstimate, estimate_drain
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION
 from statecore_airflow.operators.base import CatalogOperator, open_catalog

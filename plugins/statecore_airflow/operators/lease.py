@@ -8,7 +8,7 @@ import msgspec
 from airflow.sdk import Context
 from airflow.sdk.bases.skipmixin import SkipMixin
 
-from statecore.operations.rescaling import BeginRescale, BeginUpgrade, Step, TakeLease
+from statecore.operations.changes import BeginRescale, BeginUpgrade, Step, TakeLease
 from statecore_airflow.operators.step import StepOperator, change_id
 from statecore_airflow.params.rescale import RescaleParams
 

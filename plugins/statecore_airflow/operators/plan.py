@@ -8,7 +8,7 @@ import msgspec
 from airflow.sdk import Context
 from airflow.sdk.bases.skipmixin import SkipMixin
 
-from statecore.operations.rescaling import find_run, plan, require_free
+from statecore.operations.changes import find_run, plan, require_free
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.operators.approval import ApprovalWhenAskedOperator
 from statecore_airflow.operators.base import CatalogOperator

@@ -1,4 +1,4 @@
-"""The other steps of a rescale, an upgrade, a stop and a start; ``statecore.operations.rescaling`` implements them."""
+"""The other steps of a rescale, an upgrade, a stop and a start; ``statecore.operations.changes`` implements them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.state import TaskInstanceState
 
-from statecore.operations.rescaling import (
+from statecore.operations.changes import (
     GrowCluster,
     ReplaceArtifact,
     RescaleState,

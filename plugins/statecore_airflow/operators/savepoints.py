@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from statecore.catalog import Catalog, RequestRecord, SavepointRecord
 from statecore.catalog.retention import superfluous_savepoints
 from statecore.errors import CheckpointDamagedError, SavepointInUseError, StepFailedError
-from statecore.operations.rescaling import savepoint_name
+from statecore.operations.changes import savepoint_name
 from statecore.operations.savepoints import Savepoints, savepoints_of
 from statecore.storage import open_store
 from statecore_airflow.operators.base import CatalogOperator, CatalogWideOperator, event_finding, open_catalog

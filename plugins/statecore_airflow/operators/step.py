@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from statecore.catalog import Catalog, StepTimes
 from statecore.errors import ConfigurationError, StatecoreError
-from statecore.operations.rescaling import Change, Status, Step, is_retryable
+from statecore.operations.changes import Change, Status, Step, is_retryable
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.hooks.settings import lease_ttl_ms
 from statecore_airflow.operators.base import CatalogOperator, event_finding

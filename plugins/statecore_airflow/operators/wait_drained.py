@@ -8,8 +8,8 @@ from typing import Any
 from airflow.sdk import Context
 
 from statecore.catalog import Catalog
-from statecore.operations.autoscaling import CurrentBacklog, current_backlog
-from statecore.operations.rescaling import Finding, Status
+from statecore.operations.autoscaling.figures import CurrentBacklog, current_backlog
+from statecore.operations.changes import Finding, Status
 from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.operators.base import CatalogOperator, airflow_errors, event_finding
 from statecore_airflow.params.catch_up import CatchUpRequest

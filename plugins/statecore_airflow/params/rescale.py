@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statecore.operations.rescaling import RescaleRequest
+from statecore.operations.changes import RescaleRequest
 from statecore_airflow.params.base import DagParams
 
 

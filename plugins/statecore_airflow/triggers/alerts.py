@@ -11,8 +11,8 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from statecore.catalog import Catalog
 from statecore.errors import StatecoreError
-from statecore.operations.alert_loop import INTERVAL_S, claim, standings, untold_changes
-from statecore.operations.alerts import AlertChange
+from statecore.operations.status.alerts import AlertChange
+from statecore.operations.supervising.alert_loop import INTERVAL_S, claim, standings, untold_changes
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
 
 CHANNEL = "airflow"

@@ -10,7 +10,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from statecore.catalog import Catalog, DecisionRecord
 from statecore.errors import CatalogError, StatecoreError
-from statecore.operations.autoscaling import decisions_to_announce, evaluate
+from statecore.operations.autoscaling.evaluation import decisions_to_announce, evaluate
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
 
 POLL_S = 5.0

@@ -18,7 +18,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from statecore.catalog import Catalog, SystemClock
 from statecore.errors import CatalogError, LeaseHeldError, StatecoreError, UnknownRecordError
-from statecore.operations.rescaling import (
+from statecore.operations.changes import (
     WAITING_STEPS,
     Change,
     Finding,

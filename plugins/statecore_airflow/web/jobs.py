@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from statecore.catalog import TopicsRecord
-from statecore.operations.standing import standing
+from statecore.operations.status.job_status import standing
 from statecore_airflow.web.access import IsChangeable, IsReadable, IsRescaler, JobName
 from statecore_airflow.web.answers import (
     Backlog,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from statecore.catalog import Catalog
-from statecore.operations.advice import advice
-from statecore.operations.standing import DriverState, Standing, standing
+from statecore.operations.status.advice import advice
+from statecore.operations.status.job_status import DriverState, Standing, standing
 from statecore_airflow.links.addresses import change_path
 from statecore_airflow.web.answers import Backlog, Condition, Epoch, JobSummary, Lease, Savepoint, Workers
 

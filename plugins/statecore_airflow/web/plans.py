@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, HTTPException, Query, status
 
 from statecore.catalog import Catalog
 from statecore.errors import MissingFileError, StatecoreError
-from statecore.operations.rescaling import Plan, RescaleRequest, WantedMethod, plan, require_free
+from statecore.operations.changes import Plan, RescaleRequest, WantedMethod, plan, require_free
 from statecore_airflow.web.access import JobName, may_rescale
 from statecore_airflow.web.answers import PlanAnswer, QueryPlanAnswer
 from statecore_airflow.web.catalogs import CatalogDep

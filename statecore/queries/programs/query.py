@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from statecore.queries.driver.generation import run_query
+from statecore.queries.job.driver.generation import run_query
 from statecore.runtime.programs.stream import drive
 
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from statecore.queries.programs.ending import explained
-from statecore.queries.trying import try_query
+from statecore.queries.proving.query_trial import try_query
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import CatalogError, StatecoreError
 from statecore.repeating import Repeating
 from statecore.runtime.driver.lifecycle import Lifecycle
+from statecore.runtime.generation.patience import patience_s
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,18 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
-LEAST_PATIENCE_SECONDS, MOST_PATIENCE_SECONDS = 30.0, 100.0
-"""Bounds of a stop's wait for the epoch in flight. The caller waits at least two minutes for the savepoint."""
-
-
-def patience_s(epoch_s: float) -> float:
-    """Return how many seconds a stop waits for the epoch in flight, which may be stuck.
-
-    Args:
-        epoch_s: Seconds that the previous epoch took; 0 when there was none.
-
-    """
-    return min(max(2 * epoch_s, LEAST_PATIENCE_SECONDS), MOST_PATIENCE_SECONDS)
 
 
 class Control:

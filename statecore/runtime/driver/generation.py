@@ -10,18 +10,18 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord
-from statecore.errors import CatalogError, CommitError, StatecoreError
+from statecore.errors import CommitError
 from statecore.runtime.driver.control import Control
-from statecore.runtime.driver.failures import record_failure, told
-from statecore.runtime.driver.heartbeats import heartbeats
 from statecore.runtime.driver.lifecycle import Lifecycle
 from statecore.runtime.driver.query_settings import query_settings
 from statecore.runtime.driver.resume import Resumed, resume
-from statecore.runtime.driver.watchdog import Watchdog
 from statecore.runtime.driver.wiring import Wired, wire
 from statecore.runtime.epoch.publishing import publish
+from statecore.runtime.generation.claim import claim
+from statecore.runtime.generation.failures import record_failure, told
+from statecore.runtime.generation.heartbeats import heartbeats
+from statecore.runtime.generation.watchdog import Watchdog
 from statecore.runtime.kafka_source import kafka_refusal
-from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.settings import DriverSettings
 from statecore.storage.workspaces import workspace
 
@@ -78,45 +78,6 @@ def job_session(name: str) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
-
-
-def claim(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
-    """Become the only driver of a generation; a refused driver leaves the generation to its owner."""
-    try:
-        newest = catalog.newest_generation(job)
-        if newest is None or newest.generation != generation or newest.ended:
-            raise CommitError(
-                f"found generation {newest.generation if newest else None} as the newest of job {job!r}; "
-                f"expected {generation}, which this driver was launched for; let the supervisor launch drivers"
-            )
-        store = CheckpointStore.at(catalog.job(job).store)
-        _catch_up(catalog, newest, store)
-        store.claim_generation(generation)
-    except CommitError:
-        raise
-    except StatecoreError as error:
-        record_failure(catalog, job, generation, error)
-        raise
-    return newest
-
-
-def _catch_up(catalog: Catalog, claimed: GenerationRecord, store: CheckpointStore) -> None:
-    """Fail if the store knows later generations than a catalog that was restored from a backup; the next one is later.
-
-    Raises:
-        CatalogError: The store knows a later generation.
-
-    """
-    known, job = store.newest_generation() or 0, claimed.job
-    if known > claimed.generation:
-        error = CatalogError(
-            f"found generation {known} in {store.files.url}; expected none after {claimed.generation}, the newest that "
-            f"the catalog knows of job {job!r}; it is older than the store, and counts from {known} on now; if another "
-            "catalog runs this job, remove it from one of them"
-        )
-        record_failure(catalog, job, claimed.generation, error)
-        catalog.import_generation(job, known, parallelism=claimed.parallelism, lineage=None, epoch=None)
-        raise error
 
 
 def publish_newest(resumed: Resumed, spark: SparkSession) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from statecore.errors import CommitForbiddenError
-from statecore.runtime.driver.watchdog import Watchdog
 from statecore.runtime.epoch.report import EpochReport
+from statecore.runtime.generation.watchdog import Watchdog
 from statecore.snapshot.manifest import Manifest
 
 log = logging.getLogger(__name__)

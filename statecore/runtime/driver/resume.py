@@ -13,9 +13,10 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.runtime.driver.checks import check_restorable, check_sources
 from statecore.runtime.driver.start_savepoint import beside_the_stream, forget_start, keep_until_first_commit
 from statecore.runtime.epoch.progress import QuerySources, lay_down_progress
+from statecore.runtime.generation.definition import definition_of
 from statecore.runtime.job import Job, fetch_artifact, load_job
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.job_definition import JobDefinition, write_definition
+from statecore.snapshot.job_definition import write_definition
 from statecore.snapshot.resume_point import ResumePoint, find_resume_point, is_start_pending
 from statecore.snapshot.verify import verify_presence
 
@@ -110,20 +111,3 @@ def _with_max_parallelism(catalog: Catalog, job: JobRecord, max_parallelism: int
     log.warning("the job keeps max parallelism %d of its newest epoch", max_parallelism)
     fitting = min(job.parallelism, max_parallelism)
     return catalog.set_desired(job.name, parallelism=fitting, max_parallelism=max_parallelism)
-
-
-def definition_of(job: JobRecord) -> JobDefinition:
-    """Return what a job's store keeps of its record."""
-    return JobDefinition(
-        name=job.name,
-        artifact=job.artifact,
-        artifact_sha256=job.artifact_sha256,
-        store=job.store,
-        master_url=job.master_url,
-        cluster=job.cluster,
-        conf=job.conf,
-        settings=job.settings,
-        parallelism=job.parallelism,
-        max_parallelism=job.max_parallelism,
-        checkpoint=job.checkpoint,
-    )

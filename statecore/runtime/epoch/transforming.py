@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from statecore.errors import JobDefinitionError
 from statecore.model import Field, parse_row
-from statecore.model.types import parse_type
+from statecore.model.parsing import parse_type
 from statecore.runtime.epoch.plan_check import require_row_for_row, require_stateless
 from statecore.runtime.job import Origin, Source
 from statecore.runtime.messages import ATTEMPT, COMMIT, PHASE, RECORD, SUBTASK, TIMESTAMP

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 from statecore.errors import JobDefinitionError
 from statecore.runtime.job.checks import check_name
-from statecore.runtime.job.plans import OperatorPlan, SinkBinding, Source
+from statecore.runtime.job.plans import JobPlan, Source
 from statecore.runtime.job.streams import Stream
-from statecore.state.process import fires_timers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Job:
+class Job(JobPlan):
     """The job that ``build(job)`` describes.
 
     Attributes:
@@ -26,19 +25,8 @@ class Job:
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__()
         self.settings: Mapping[str, str] = MappingProxyType(dict(settings or {}))
-        self.sources: list[Source] = []
-        self.operators: list[OperatorPlan] = []
-
-    @property
-    def sinks(self) -> list[SinkBinding]:
-        """All sinks of the job."""
-        return [binding for operator in self.operators for binding in operator.sinks]
-
-    @property
-    def fires_timers(self) -> bool:
-        """Whether any function handles timers."""
-        return any(fires_timers(operator.function) for operator in self.operators)
 
     def source(
         self,

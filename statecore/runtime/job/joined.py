@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Generic, Protocol, TypeVar
 
 from statecore.errors import ConfigurationError, JobDefinitionError
+from statecore.functions import UserFunction
 from statecore.joins import (
     CoGroupFunction,
     CoGroupWindowFunction,
@@ -17,24 +18,41 @@ from statecore.joins import (
 )
 from statecore.model import OutputTag
 from statecore.runtime.job.checks import require_event_time
+from statecore.runtime.job.plans import Input
 from statecore.windows import EventTimeTrigger, GlobalWindows, Trigger, WindowAssigner
 from statecore.windows.assigners import SessionWindows
 
-if TYPE_CHECKING:
-    from statecore.runtime.job.streams import ConnectedStream, ProcessedStream
-
 _AT_END = EventTimeTrigger()
+Processed = TypeVar("Processed", covariant=True)
+"""What ``process`` returns: the main output of the operator."""
 
 
-class IntervalJoin:
+class Connected(Protocol[Processed]):
+    """Two connected keyed streams; ``inputs`` are the left and the right one."""
+
+    inputs: tuple[Input, Input]
+
+    def process(
+        self,
+        function: UserFunction,
+        output: str | type,
+        uid: str,
+        *,
+        parallelism: int | None = None,
+        on_error: OutputTag | None = None,
+    ) -> Processed:
+        """Run a function on both streams."""
+
+
+class IntervalJoin(Generic[Processed]):
     """Two keyed streams to join; ``between`` gives the interval."""
 
-    def __init__(self, connected: ConnectedStream) -> None:
+    def __init__(self, connected: Connected[Processed]) -> None:
         self._connected = connected
 
     def between(
         self, lower: timedelta, upper: timedelta, *, lower_exclusive: bool = False, upper_exclusive: bool = False
-    ) -> IntervalJoined:
+    ) -> IntervalJoined[Processed]:
         """Join records that lie within an interval from each other: ``left + lower <= right <= left + upper``.
 
         Args:
@@ -50,10 +68,10 @@ class IntervalJoin:
         return IntervalJoined(self._connected, Interval(lower, upper, lower_exclusive, upper_exclusive))
 
 
-class IntervalJoined:
+class IntervalJoined(Generic[Processed]):
     """The pairs of an interval join."""
 
-    def __init__(self, connected: ConnectedStream, interval: Interval) -> None:
+    def __init__(self, connected: Connected[Processed], interval: Interval) -> None:
         self._connected = connected
         self._interval = interval
 
@@ -67,7 +85,7 @@ class IntervalJoined:
         left_late: OutputTag | None = None,
         right_late: OutputTag | None = None,
         on_error: OutputTag | None = None,
-    ) -> ProcessedStream:
+    ) -> Processed:
         """Run a ``ProcessJoinFunction`` on every pair.
 
         Args:
@@ -95,10 +113,10 @@ class IntervalJoined:
         return self._connected.process(join, output, uid, parallelism=parallelism, on_error=on_error)
 
 
-class CoGroupedStreams:
+class CoGroupedStreams(Generic[Processed]):
     """Two keyed streams to join or to co-group; ``window`` gives the windows."""
 
-    def __init__(self, connected: ConnectedStream, kind: type) -> None:
+    def __init__(self, connected: Connected[Processed], kind: type) -> None:
         self._connected = connected
         self._kind = kind
 
@@ -108,7 +126,7 @@ class CoGroupedStreams:
         *,
         allowed_lateness: timedelta = timedelta(0),
         trigger: Trigger = _AT_END,
-    ) -> WindowedCoGroup:
+    ) -> WindowedCoGroup[Processed]:
         """Put the records of both streams into windows, which they share.
 
         Args:
@@ -128,10 +146,12 @@ class CoGroupedStreams:
         return WindowedCoGroup(self._connected, self._kind, windowed)
 
 
-class WindowedCoGroup:
+class WindowedCoGroup(Generic[Processed]):
     """The windows of a join or a co-group."""
 
-    def __init__(self, connected: ConnectedStream, kind: type, windowed: Callable[..., CoGroupWindowFunction]) -> None:
+    def __init__(
+        self, connected: Connected[Processed], kind: type, windowed: Callable[..., CoGroupWindowFunction]
+    ) -> None:
         self._connected = connected
         self._kind = kind
         self._windowed = windowed
@@ -146,7 +166,7 @@ class WindowedCoGroup:
         left_late: OutputTag | None = None,
         right_late: OutputTag | None = None,
         on_error: OutputTag | None = None,
-    ) -> ProcessedStream:
+    ) -> Processed:
         """Run a ``JoinFunction`` on every pair of a join, or a ``CoGroupFunction`` on both sides of every window.
 
         Args:

@@ -11,6 +11,7 @@ from statecore.functions import UserFunction
 from statecore.model import MapStateDescriptor, OutputTag
 from statecore.runtime.sinks import Sink
 from statecore.runtime.transforms import Transformation
+from statecore.state.process import fires_timers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -158,3 +159,27 @@ class OperatorPlan:
     def merges_by_event_time(self) -> bool:
         """Whether the records of two inputs come in one order, that of event time."""
         return self.has_two_inputs and all(each.is_ordered_by_event_time for each in self.inputs)
+
+
+class JobPlan:
+    """All that a job consists of; ``build(job)`` fills it.
+
+    Attributes:
+        sources: Its sources.
+        operators: Its operators, each with its sinks, in the order of their definition.
+
+    """
+
+    def __init__(self) -> None:
+        self.sources: list[Source] = []
+        self.operators: list[OperatorPlan] = []
+
+    @property
+    def sinks(self) -> list[SinkBinding]:
+        """All sinks of the job."""
+        return [binding for operator in self.operators for binding in operator.sinks]
+
+    @property
+    def fires_timers(self) -> bool:
+        """Whether any function handles timers."""
+        return any(fires_timers(operator.function) for operator in self.operators)

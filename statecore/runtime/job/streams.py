@@ -12,7 +12,7 @@ from statecore.joins import CoGroupFunction, JoinFunction
 from statecore.model import MapStateDescriptor, OutputTag, parse_row, row_ddl
 from statecore.runtime.job.checks import check_name, check_operator, require_event_time
 from statecore.runtime.job.joined import CoGroupedStreams, IntervalJoin
-from statecore.runtime.job.plans import BroadcastInput, Input, OperatorPlan, Origin, Output, SinkBinding
+from statecore.runtime.job.plans import BroadcastInput, Input, JobPlan, OperatorPlan, Origin, Output, SinkBinding
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
 from statecore.runtime.sinks.base import ChecksColumns
@@ -23,13 +23,11 @@ from statecore.state.process import MAIN_OUTPUT
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from statecore.runtime.job.builder import Job
-
 
 class Stream:
     """Records without a key: a source, an output of an operator, or a union of such streams."""
 
-    def __init__(self, job: Job, origins: tuple[Origin, ...]) -> None:
+    def __init__(self, job: JobPlan, origins: tuple[Origin, ...]) -> None:
         self._job = job
         self._origins = origins
 
@@ -201,7 +199,7 @@ class BroadcastStream:
 class KeyedStream:
     """Records partitioned by key."""
 
-    def __init__(self, job: Job, stream_input: Input) -> None:
+    def __init__(self, job: JobPlan, stream_input: Input) -> None:
         self._job = job
         self._input = stream_input
 
@@ -229,7 +227,7 @@ class KeyedStream:
             )
         return ConnectedStream(self._job, self._input, other._input)
 
-    def interval_join(self, other: KeyedStream) -> IntervalJoin:
+    def interval_join(self, other: KeyedStream) -> IntervalJoin[ProcessedStream]:
         """Join these records, on the left, with those of another keyed stream that are near in event time.
 
         Raises:
@@ -241,7 +239,7 @@ class KeyedStream:
         require_event_time(connected.inputs, "an interval join")
         return IntervalJoin(connected)
 
-    def co_group(self, other: KeyedStream) -> CoGroupedStreams:
+    def co_group(self, other: KeyedStream) -> CoGroupedStreams[ProcessedStream]:
         """Group these records, on the left, with those of another keyed stream, by key and window.
 
         Raises:
@@ -250,7 +248,7 @@ class KeyedStream:
         """
         return CoGroupedStreams(self.connect(other), CoGroupFunction)
 
-    def join(self, other: KeyedStream) -> CoGroupedStreams:
+    def join(self, other: KeyedStream) -> CoGroupedStreams[ProcessedStream]:
         """Join these records, on the left, with those of another keyed stream in the same window.
 
         Raises:
@@ -301,7 +299,7 @@ class KeyedStream:
 class ConnectedStream:
     """Two connected streams: both with the same key, both without, or the second broadcast."""
 
-    def __init__(self, job: Job, first: Input, connected: Input) -> None:
+    def __init__(self, job: JobPlan, first: Input, connected: Input) -> None:
         self._job = job
         self.inputs = (first, connected)
 
@@ -329,7 +327,7 @@ class ConnectedStream:
 class OutputStream(Stream):
     """One output of an operator: a stream that a sink can publish."""
 
-    def __init__(self, job: Job, plan: OperatorPlan, tag: str, schema: str) -> None:
+    def __init__(self, job: JobPlan, plan: OperatorPlan, tag: str, schema: str) -> None:
         super().__init__(job, (Output(plan.uid, tag, schema),))
         self._plan = plan
         self._binding = (tag, schema)
@@ -355,7 +353,7 @@ class OutputStream(Stream):
 class ProcessedStream(OutputStream):
     """The main output of an operator."""
 
-    def __init__(self, job: Job, plan: OperatorPlan) -> None:
+    def __init__(self, job: JobPlan, plan: OperatorPlan) -> None:
         super().__init__(job, plan, MAIN_OUTPUT, row_ddl(plan.output))
 
     def side_output(self, tag: OutputTag) -> OutputStream:
@@ -368,7 +366,7 @@ class ProcessedStream(OutputStream):
         return OutputStream(self._job, self._plan, tag.name, tag.value_type)
 
 
-def _processed(job: Job, plan: OperatorPlan) -> ProcessedStream:
+def _processed(job: JobPlan, plan: OperatorPlan) -> ProcessedStream:
     check_operator(plan, [operator.uid for operator in job.operators])
     job.operators.append(plan)
     return ProcessedStream(job, plan)

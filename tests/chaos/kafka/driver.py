@@ -6,7 +6,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from statecore.runtime.driver import control
+from statecore.runtime.generation import patience
 from statecore.runtime.programs.stream import main
 from statecore.runtime.sinks import kafka_publisher
 from statecore.snapshot.settings import DriverSettings
@@ -37,5 +37,5 @@ def _waiting(producer: Producer, topic: str, records: kafka_publisher.Records) -
 if __name__ == "__main__":
     kafka_publisher.Producer = _Producer  # type: ignore[attr-defined]
     kafka_publisher._produce = _waiting
-    control.LEAST_PATIENCE_SECONDS = 10.0
+    patience.LEAST_PATIENCE_SECONDS = 10.0
     main(DriverSettings(base_floor_bytes=8192))

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from statecore.queries.checkpoint import open_checkpoint
-from statecore.queries.query_file import described, load_query
+from statecore.queries.job.query_file import described, load_query
+from statecore.queries.reading.checkpoint import open_checkpoint
 from tests.support.kafka import KafkaBroker
 from tests.support.shell import run
 

@@ -8,8 +8,8 @@ import pytest
 
 from statecore.catalog import Catalog, SystemClock
 from statecore.errors import LeaseHeldError
-from statecore.operations.rescaling.change import require_free
-from statecore.operations.standing import standing
+from statecore.operations.changes.change import require_free
+from statecore.operations.status.job_status import standing
 from tests.support.postgres import Database
 
 SKEW_MS = 21_000

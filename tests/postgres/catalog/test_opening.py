@@ -7,7 +7,7 @@ import pytest
 from statecore.catalog import Catalog, Liveness, database
 from statecore.errors import CatalogError
 from statecore.repeating import Repeating
-from statecore.runtime.driver.heartbeats import INTERVAL_S
+from statecore.runtime.generation.heartbeats import INTERVAL_S
 from tests.support.waiting import wait
 
 

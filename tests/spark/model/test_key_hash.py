@@ -95,7 +95,8 @@ def spark_hashes(spark, rows, key_types):
     """One job: xxhash64 of the key columns and its group for every max parallelism."""
     import pyarrow as pa
 
-    from statecore.model.types import Field, arrow_schema, parse_type
+    from statecore.model.parsing import parse_type
+    from statecore.model.types import Field, arrow_schema
 
     fields = [Field(f"k{i}", parse_type(ddl)) for i, ddl in enumerate(key_types)]
     columns = [as_arrow(column, f.type.arrow()) for column, f in zip(zip(*rows, strict=True), fields, strict=True)]

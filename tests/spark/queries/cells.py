@@ -9,8 +9,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from statecore.queries.checkpoint import open_checkpoint
-from statecore.queries.origin import ORIGIN
+from statecore.queries.reading.checkpoint import open_checkpoint
+from statecore.queries.reading.origin import ORIGIN
 from statecore.queries.rescale import RescaleResult, rescale
 from tests.spark.queries.streams import GlobalAggregation, Kill, Provider, Stream, outputs, run, share_outputs, state
 

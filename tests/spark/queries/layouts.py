@@ -8,11 +8,11 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from statecore.queries.checkpoint import SparkCheckpoint, open_checkpoint
-from statecore.queries.layout import commit, lay_out
-from statecore.queries.placement import placed
-from statecore.queries.rocksdb import read_store, rewrite
-from statecore.queries.staging import staged
+from statecore.queries.copying.layout import commit, lay_out
+from statecore.queries.copying.staging import staged
+from statecore.queries.providers.rocksdb import read_store, rewrite
+from statecore.queries.reading.checkpoint import SparkCheckpoint, open_checkpoint
+from statecore.queries.rows.placement import placed
 
 Rows = dict[tuple[int, str, str, bytes], list[bytes]]
 """Operator, store, column family and key to the key's values, in order."""

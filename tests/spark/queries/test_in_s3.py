@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from statecore.queries.checkpoint import open_checkpoint
-from statecore.queries.clone import clone
+from statecore.queries.copying.clone import clone
+from statecore.queries.proving.verify import verify
+from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.queries.rescale import rescale
-from statecore.queries.verify import verify
 from tests.spark.queries.cells import TWIN, assert_same_outputs, assert_same_state, query_file
 from tests.spark.queries.streams import (
     BY_NAME,

@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 
 import statecore.queries.rescale as rescaling
 from statecore.errors import CheckpointDamagedError, CheckpointError, CheckpointRefusedError, NotProvenError
-from statecore.queries.checkpoint import open_checkpoint
-from statecore.queries.placement import placed
-from statecore.queries.reading import state_rows
+from statecore.queries.providers.state_rows import state_rows
+from statecore.queries.proving.verify import verify
+from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.queries.rescale import rescale
-from statecore.queries.verify import verify
+from statecore.queries.rows.placement import placed
 from tests.spark.queries.cells import tree
 from tests.spark.queries.damage import DAMAGES, truncate
 from tests.spark.queries.streams import BY_NAME, HDFS, PROVIDERS, ROCKSDB, Provider, run

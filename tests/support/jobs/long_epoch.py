@@ -7,7 +7,7 @@ from pathlib import Path
 
 from statecore import KeyedProcessFunction, ValueStateDescriptor
 from statecore.runtime import FunctionSink, Job
-from statecore.runtime.driver import watchdog
+from statecore.runtime.generation import watchdog
 
 LIMIT_S = 8
 """The watchdog's patience during that epoch. A query that begins is given more: on a busy machine it takes long."""

@@ -18,10 +18,10 @@ from benchmarks.policies.report import kinds, misses, table, write_json
 from benchmarks.policies.shapes import SHAPES, Expected, Shape
 from benchmarks.policies.simulations import OURS, PEERS, VARIANTS
 from statecore.policy import Ailment
-from statecore.policy.simulator import Outcome, SimulatedDecision, Trace, World, simulate, simulation
-from statecore.policy.simulator.job import SimulatedJob
-from statecore.policy.simulator.players.statecore import settings_for
-from statecore.policy.simulator.simulation import Sample
+from statecore.simulator import Outcome, SimulatedDecision, Trace, World, simulate, simulation
+from statecore.simulator.job import SimulatedJob
+from statecore.simulator.players.statecore import settings_for
+from statecore.simulator.simulation import Sample
 
 ANY = replace(SHAPES["ramp"], expected=Expected())
 PEER = Outcome(slo_minutes=5, core_hours=10)

@@ -11,8 +11,8 @@ from benchmarks.policies.goals import Goal
 from benchmarks.policies.reach import explained
 from benchmarks.policies.report import misses
 from benchmarks.policies.shapes import Expected, Shape
-from statecore.policy.simulator import Outcome, World, player, simulate
-from statecore.policy.simulator.simulation import Sample
+from statecore.simulator import Outcome, World, player, simulate
+from statecore.simulator.simulation import Sample
 
 # Simulated hours: measuring coverage would take twice as long.
 pytestmark = pytest.mark.untraced

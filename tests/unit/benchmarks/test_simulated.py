@@ -9,7 +9,7 @@ import pytest
 from benchmarks.simulated import Arrival, Comparison, Epoch, calibrated, simulated_epochs
 from benchmarks.targets import TARGETS
 from statecore.policy import EpochCost
-from statecore.policy.simulator import World
+from statecore.simulator import World
 
 FIXED_MS, ROW_MS = 600.0, 0.5
 ARRIVALS = [Arrival(0.0, 3_000), *(Arrival(0.25 * step, 400) for step in range(1, 9))]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import NotProvenError
-from statecore.queries.digests import StoreDigest
-from statecore.queries.proof import Proof
+from statecore.queries.proving.digests import StoreDigest
+from statecore.queries.proving.proof import Proof
+from statecore.queries.reading.stores import StateStore
 from statecore.queries.rescale import RescaleResult
-from statecore.queries.stores import StateStore
 from tests.support.paths import REPO
 from tests.support.shell import assert_refused, run
 from tests.unit.queries.handmade import JOIN, JOIN_STORES, QUERY_ID, ROCKSDB, Handmade, Operator, make
@@ -144,7 +144,7 @@ class TestRescale:
 class TestVerify:
     def test_it_prints_the_proof(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         tried = Proof(PROOF.batch, PROOF.stores, restart=True)
-        monkeypatch.setattr("statecore.queries.verify.verify", lambda *_, report: tried)
+        monkeypatch.setattr("statecore.queries.proving.verify.verify", lambda *_, report: tried)
         done = run("checkpoint", "verify", tmp_path / "a", tmp_path / "b", "--query", "q.py")
         assert (done.returncode, done.stderr) == (0, "")
         assert "proven: 10 rows" in done.stdout and "restart tried" in done.stdout
@@ -155,7 +155,7 @@ class TestVerify:
         def verify(*_: object, report: object) -> Proof:
             raise NotProvenError("found different state; expected the same rows; repeat the rescale")
 
-        monkeypatch.setattr("statecore.queries.verify.verify", verify)
+        monkeypatch.setattr("statecore.queries.proving.verify.verify", verify)
         done = run("checkpoint", "verify", tmp_path / "a", tmp_path / "b")
         assert (done.returncode, done.stdout) == (1, "")
         assert done.stderr.startswith("error: found different state")

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from statecore.catalog import Catalog
-from statecore.operations.rescaling import RescaleRequest, plan
-from statecore.operations.rescaling.copying import CopyCheckpoint
-from statecore.queries.checkpoint import open_checkpoint
-from statecore.queries.clone import clone
-from statecore.queries.origin import read_origin
-from statecore.queries.targets import is_copied
-from statecore.runtime.driver.resume import definition_of
+from statecore.operations.changes import RescaleRequest, plan
+from statecore.operations.changes.copying import CopyCheckpoint
+from statecore.queries.copying.clone import clone
+from statecore.queries.job.new_checkpoint import is_copied
+from statecore.queries.reading.checkpoint import open_checkpoint
+from statecore.queries.reading.origin import read_origin
+from statecore.runtime.generation.definition import definition_of
 from statecore.snapshot.job_definition import write_definition
 from statecore.storage import open_store
 from tests.support.shell import Done, assert_refused, run

@@ -11,7 +11,7 @@ import pytest
 from statecore.catalog import Catalog
 from statecore.cli.steps import shell_change
 from statecore.errors import StepFailedError
-from statecore.operations.rescaling import rewriting, spark_program
+from statecore.operations.changes import rewriting, spark_program
 from tests.support.waiting import wait
 
 # Is told whether to heed being asked to end, and has a child that would outlive it. A shell is there at once.

@@ -22,8 +22,8 @@ from statecore.catalog import (
     StepTimes,
     SystemClock,
 )
-from statecore.operations.advice import advice
-from statecore.operations.standing import Standing, standing, summary
+from statecore.operations.status.advice import advice
+from statecore.operations.status.job_status import Standing, standing, summary
 from statecore.release import RELEASE
 from statecore.topics.lag import PartitionLag
 from tests.support.shell import assert_refused, run

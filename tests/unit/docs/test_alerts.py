@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from statecore.operations.advice import Alert
-from statecore.operations.alert_loop import CLAIM_MS, INTERVAL_S
-from statecore.operations.alerts import SEVERITY, SUPERVISOR_DEAD_MS
+from statecore.operations.status.advice import Alert
+from statecore.operations.status.alerts import SEVERITY, SUPERVISOR_DEAD_MS
+from statecore.operations.supervising.alert_loop import CLAIM_MS, INTERVAL_S
 from tests.support.monitoring import RULES, Rule
 from tests.support.paths import REPO
 

@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from statecore.operations.standing import DriverState
+from statecore.operations.status.job_status import DriverState
 from tests.support.paths import REPO
 
 PAGE = (REPO / "docs" / "operations.md").read_text()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from statecore.errors import StateMigrationError, UnsupportedTypeError
 from statecore.model.arrow_values import from_arrow, to_arrow
 from statecore.model.evolution import migration
-from statecore.model.types import parse_type
+from statecore.model.parsing import parse_type
 from statecore.model.values import value_type
 
 

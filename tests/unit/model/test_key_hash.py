@@ -14,7 +14,7 @@ from pyspark.sql import Row
 
 from statecore.errors import InvalidParallelismError, StateTypeError, UnsupportedTypeError
 from statecore.model.key_hash import canonical_key, hash_key, key_encoder, key_group_for
-from statecore.model.types import parse_type
+from statecore.model.parsing import parse_type
 
 Point = namedtuple("Point", "x y")
 NAN = float("-nan")

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sqlglot.dialects.spark import Spark
 
 from statecore.errors import UnsupportedTypeError
+from statecore.model.parsing import parse_row, parse_schema, parse_type
 from statecore.model.types import (
     ArrayType,
     AtomicType,
@@ -18,9 +19,6 @@ from statecore.model.types import (
     StringType,
     StructType,
     arrow_schema,
-    parse_row,
-    parse_schema,
-    parse_type,
     require_key_type,
 )
 

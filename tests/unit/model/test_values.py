@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from statecore.errors import UnsupportedTypeError
 from statecore.model.arrow_values import from_arrow, to_arrow
 from statecore.model.key_hash import canonical_key
-from statecore.model.types import parse_type
+from statecore.model.parsing import parse_type
 from statecore.model.values import MisfitError, map_key_type, row_class, value_type
 
 # The machine may be busy; slowness proves nothing here.

@@ -10,14 +10,14 @@ import pytest
 from statecore.catalog import Catalog
 from statecore.errors import CheckpointDamagedError, SavepointInUseError, StepFailedError
 from statecore.operations.savepoints import savepoints_of
-from statecore.queries.beginning import begin_from
-from statecore.queries.files import INCOMPLETE
-from statecore.queries.savepoints import take_savepoint
+from statecore.queries.job.savepoints import take_savepoint
+from statecore.queries.job.start import begin_from
+from statecore.queries.reading.files import INCOMPLETE
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.storage import open_store
 from tests.support.handmade import written
+from tests.unit.queries.copying.test_staging import attempt
 from tests.unit.queries.handmade import Handmade, Operator, make
-from tests.unit.queries.test_staging import attempt
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.errors import NoSupervisorError
-from statecore.operations.rescaling import BeginRescale, Change, RescaleRequest, StopWithSavepoint, plan
-from statecore.operations.rescaling.upgrade import BeginUpgrade
+from statecore.operations.changes import BeginRescale, Change, RescaleRequest, StopWithSavepoint, plan
+from statecore.operations.changes.upgrade import BeginUpgrade
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.contracts.catalog.fixtures import ManualClock
 from tests.support.shell import committed

@@ -8,7 +8,7 @@ import random
 import msgspec
 import pytest
 
-from statecore.policy.simulator import Outcome, Trace, World, player, simulate, simulation
+from statecore.simulator import Outcome, Trace, World, player, simulate, simulation
 
 # Simulated days: measuring coverage would take twice as long.
 pytestmark = pytest.mark.untraced

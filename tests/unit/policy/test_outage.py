@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from statecore.policy.simulator import Outcome, Trace, World, player, simulate, simulation
+from statecore.simulator import Outcome, Trace, World, player, simulate, simulation
 
 # Simulated days: measuring coverage would take twice as long.
 pytestmark = pytest.mark.untraced

@@ -13,7 +13,7 @@ from typing import Any
 
 import google_crc32c
 
-from statecore.queries.hdfs.codecs import codec
+from statecore.queries.providers.hdfs.codecs import codec
 
 HDFS = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

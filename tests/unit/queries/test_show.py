@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import CheckpointDamagedError
-from statecore.queries.checkpoint import open_checkpoint
+from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.queries.show import ShownCheckpoint, show
 from tests.unit.queries.handmade import HDFS, JOIN, JOIN_STORES, ROCKSDB, Handmade, Operator, make, rows_of
 

@@ -13,7 +13,7 @@ from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import JobDefinitionError
 from statecore.operations import job_file_check
 from statecore.operations.job_file_check import check_job_file
-from statecore.operations.job_file_checks import JobFileChecks
+from statecore.operations.supervising.job_file_checks import JobFileChecks
 from statecore.runtime import job_file_check as child
 from statecore.snapshot.job_files import read_job_file, read_source
 from statecore.storage import open_store

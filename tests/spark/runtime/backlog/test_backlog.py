@@ -14,7 +14,7 @@ import pytest
 
 from statecore.catalog import BacklogRecord, EpochRecord, SourceBacklog
 from statecore.model import key_group_for
-from statecore.operations.autoscaling import figures_of
+from statecore.operations.autoscaling.figures import figures_of
 from statecore.runtime.backlog import monitor as backlog_module
 from statecore.snapshot.manifest import Manifest
 from tests.support.bench import JOB, Bench

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from statecore.cluster.processes import kill_session
-from statecore.operations import drivers
+from statecore.operations.supervising import drivers
 from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import ARTIFACT, JOB, Bench
 from tests.support.jobs import long_epoch
@@ -23,7 +23,7 @@ from tests.support.waiting import wait
 _IMPATIENT = """
 
 import os, signal
-from statecore.runtime.driver import watchdog
+from statecore.runtime.generation import watchdog
 
 if not os.path.exists({marker!r}):
     open({marker!r}, "w").close()

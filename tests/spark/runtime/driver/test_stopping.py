@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from statecore.catalog import RequestRecord
-from statecore.runtime.driver import control as control_module
+from statecore.runtime.generation import patience
 from tests.support.bench import JOB, Bench
 from tests.support.jobs import two_sources
 from tests.support.waiting import wait
@@ -54,7 +54,7 @@ def test_a_stop_waits_for_the_epoch_in_flight_and_lets_no_other_begin(bench: Ben
 
 
 def test_a_stop_cuts_off_an_epoch_that_is_stuck(bench: Bench, hold: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control_module, "LEAST_PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr(patience, "LEAST_PATIENCE_SECONDS", 1.0)
     with stuck_and_asked_to_stop(bench) as asked:
         wait(lambda: bench.generation().ended, "the driver to end")
     assert bench.generation().state == "stopped"
@@ -64,4 +64,4 @@ def test_a_stop_cuts_off_an_epoch_that_is_stuck(bench: Bench, hold: Path, monkey
 
 @pytest.mark.parametrize(("epoch_s", "expected_s"), [(0, 30), (15, 30), (20, 40), (50, 100), (600, 100)])
 def test_an_epoch_has_twice_the_time_of_the_one_before_it_within_bounds(epoch_s: float, expected_s: float) -> None:
-    assert control_module.patience_s(epoch_s) == expected_s
+    assert patience.patience_s(epoch_s) == expected_s

@@ -15,11 +15,11 @@ from statecore.catalog import Catalog
 from statecore.errors import CommitForbiddenError
 from statecore.release import RELEASE
 from statecore.runtime.driver import control as control_module
-from statecore.runtime.driver import heartbeats as heartbeats_module
 from statecore.runtime.driver.control import Control
-from statecore.runtime.driver.heartbeats import heartbeats
 from statecore.runtime.driver.lifecycle import Lifecycle
 from statecore.runtime.driver.side_jobs import SideJobs
+from statecore.runtime.generation import heartbeats as heartbeats_module
+from statecore.runtime.generation.heartbeats import heartbeats
 from tests.support.handmade import manifest
 from tests.support.waiting import wait
 

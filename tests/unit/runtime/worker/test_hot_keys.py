@@ -13,7 +13,7 @@ import pytest
 
 from statecore import BatchProcessFunction, KeyedProcessFunction
 from statecore.catalog import Catalog
-from statecore.operations.autoscaling import figures_of
+from statecore.operations.autoscaling.figures import figures_of
 from statecore.policy import diagnose
 from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.metrics import EpochRecorder

@@ -14,7 +14,7 @@ from statecore_airflow.triggers import alerts as alerts_module
 from statecore_airflow.triggers.alerts import AlertTrigger, payload_of
 
 from statecore.catalog import Catalog
-from statecore.operations.alerts import AlertChange
+from statecore.operations.status.alerts import AlertChange
 from statecore.release import RELEASE
 from tests.airflow.running import sent
 from tests.support.waiting import PATIENCE_S

@@ -20,7 +20,7 @@ from statecore_airflow.triggers.autoscale import DecisionTrigger, payload_of
 
 from statecore.catalog import Catalog, DecisionRecord, EpochRecord
 from statecore.errors import CatalogError
-from statecore.operations.autoscaling import evaluate
+from statecore.operations.autoscaling.evaluation import evaluate
 from tests.airflow.rescale_runs import FakeTask
 from tests.airflow.running import sent
 from tests.support.waiting import PATIENCE_S

@@ -32,8 +32,8 @@ from statecore.errors import (
     StorageError,
     UnknownRecordError,
 )
-from statecore.operations.rescaling import Finding, Status, savepoint_name
-from statecore.operations.rescaling.change import now_ms
+from statecore.operations.changes import Finding, Status, savepoint_name
+from statecore.operations.changes.change import now_ms
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.running import NAME, RUN, context_of, fire, run_step, sent
 from tests.airflow.scripted_driver import ScriptedDriver, commit_epoch
@@ -296,7 +296,7 @@ def test_a_rewrite_is_submitted_to_the_jobs_own_spark_once_and_started_with_its_
         store.write_savepoint(new, name, reason="", now_ms=1)
         return ["echo", "rewritten"]
 
-    monkeypatch.setattr("statecore.operations.rescaling.rewriting.submit_command", submit)
+    monkeypatch.setattr("statecore.operations.changes.rewriting.submit_command", submit)
     path = f"savepoints/{NAME}-p4-of-32/manifest.json"
     for _ in range(2):
         assert run_step(rescale(job), **params) == path
@@ -317,7 +317,7 @@ def test_a_rewrite_that_fails_says_with_which_exit_code(
     params: dict[str, Any] = {"job": job, "parallelism": 4, "method": "rewrite", "max_parallelism": 32}
     lease(job, **params)
     run_step(stop(job))
-    monkeypatch.setattr("statecore.operations.rescaling.rewriting.submit_command", lambda *_: ["sh", "-c", "exit 3"])
+    monkeypatch.setattr("statecore.operations.changes.rewriting.submit_command", lambda *_: ["sh", "-c", "exit 3"])
     with pytest.raises(AirflowException, match="exit code 3; expected 0"):
         run_step(rescale(job), **params)
 
@@ -338,7 +338,7 @@ def test_a_rewrite_goes_on_while_the_catalog_is_away(
         monkeypatch.setattr(Catalog, "renew_lease", renew_lease)
         return ["sh", "-c", "sleep 0.3; exit 3"]
 
-    monkeypatch.setattr("statecore.operations.rescaling.rewriting.submit_command", submit)
+    monkeypatch.setattr("statecore.operations.changes.rewriting.submit_command", submit)
     monkeypatch.setattr("statecore_airflow.operators.step.lease_ttl_ms", lambda: 500)
     with pytest.raises(AirflowException, match="exit code 3; expected 0"):
         run_step(rescale(job), **params)

@@ -25,7 +25,7 @@ from statecore_airflow.operators.rescale import (
 
 from statecore.catalog import Catalog
 from statecore.errors import StorageError
-from statecore.operations.rescaling.restart import find_driver
+from statecore.operations.changes.restart import find_driver
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.rescale_runs import FakeTask
 from tests.airflow.running import RUN, context_of, fire, run_step

@@ -15,8 +15,8 @@ from statecore_airflow.operators.savepoints import (
 )
 
 from statecore.catalog import Catalog
-from statecore.queries.beginning import begin_from
-from statecore.queries.savepoints import take_savepoint
+from statecore.queries.job.savepoints import take_savepoint
+from statecore.queries.job.start import begin_from
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
 from tests.airflow.running import RUN, run_step

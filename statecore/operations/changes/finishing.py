@@ -1,0 +1,137 @@
+"""Ends a change in the place of a DAG or a shell that has died, if the job only awaits ``verify``."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from statecore.catalog import Catalog, LeaseRecord, RescaleRunRecord
+from statecore.errors import LeaseHeldError, StepFailedError, UnknownRecordError
+from statecore.operations.changes.change import Change, find_run
+from statecore.operations.changes.finding import Finding, Status
+from statecore.operations.changes.rescale_state import RescaleState
+from statecore.operations.changes.restart import Restart
+from statecore.operations.changes.rollback import Rollback
+from statecore.operations.changes.verify import Verify
+
+log = logging.getLogger(__name__)
+
+_LEASE_TTL_MS = 60_000
+# As long as the DAG waits; a job with long epochs or a large backlog gets more, as there.
+_TIMEOUT_MS = 300_000
+# After this long without a look, the job is looked at for as long again: its time may have passed in an outage.
+_LATE_MS = 30_000
+
+
+def awaits_verify(run: RescaleRunRecord) -> bool:
+    """Tell whether all is done that a run changes, and the job was not verified yet."""
+    last = Restart if Restart.is_needed(run) else RescaleState
+    times = run.steps.get(last.name)
+    is_changed = times is not None and times.ended_ms is not None
+    return run.state == "running" and run.aborted_by is None and not run.is_given_up and is_changed
+
+
+@dataclass(slots=True)
+class _Awaited:
+    step: Verify
+    deadline_ms: int
+    looked_ms: int
+
+    def is_late(self, now_ms: int) -> bool:
+        """Note a look, and tell whether the time is up."""
+        if now_ms - self.looked_ms >= _LATE_MS:
+            self.deadline_ms = max(self.deadline_ms, now_ms + _LATE_MS)
+        self.looked_ms = now_ms
+        return now_ms >= self.deadline_ms
+
+
+class Finisher:
+    """Verifies jobs, pass after pass; its lease keeps others away meanwhile, as the DAG's or the shell's did.
+
+    Several jobs may be handled at once.
+    """
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._awaited: dict[str, _Awaited] = {}
+
+    def forget(self) -> None:
+        """Leave all jobs to another supervisor."""
+        self._awaited.clear()
+
+    def take_up(self, lease: LeaseRecord) -> bool:
+        """Take over the change behind an expired lease; return False if it does not only await ``verify``."""
+        run = find_run(self._catalog, lease.owner)
+        if run is None or not awaits_verify(run):
+            return False
+        if self._is_renewed(lease):
+            # Its process has come back since the pass began.
+            return True
+        step = Verify(change=Change(self._catalog, lease.job, lease.owner, _LEASE_TTL_MS, log))
+        try:
+            step.hold_lease()
+        except (LeaseHeldError, UnknownRecordError):
+            # Another process was quicker.
+            return True
+        now_ms = self._catalog.now_ms()
+        self._awaited[lease.job] = _Awaited(step, now_ms + max(_TIMEOUT_MS, step.patience_ms()), now_ms)
+        log.warning("job %r: run %r was abandoned and only awaits verification; verifying", lease.job, lease.owner)
+        return True
+
+    def go_on(self, job: str) -> None:
+        """Look once at a job that awaits verification; end its change if it is healthy, or roll it back if it fails."""
+        awaited = self._awaited.get(job)
+        if awaited is None:
+            return
+        step, change = awaited.step, awaited.step.change
+        try:
+            change.renew_lease()
+        except (LeaseHeldError, UnknownRecordError):
+            # The DAG or the shell has come back, and ended the run.
+            self._awaited.pop(job, None)
+            return
+        run = step.required_run()
+        if run.state != "running" or run.is_given_up:
+            # It has come back, and is about to give the lease back, or rolls the job back.
+            self._awaited.pop(job, None)
+            return
+        finding, is_late = step.observe(), awaited.is_late(self._catalog.now_ms())
+        if finding.status is Status.WAITING:
+            if not is_late:
+                return
+            finding = step.timed_out(finding)
+        if finding.status is Status.DONE:
+            finding = _ended(step, finding)
+        if finding.status is not Status.DONE:
+            _roll_back(change, finding.message)
+        self._awaited.pop(job, None)
+
+    def _is_renewed(self, lease: LeaseRecord) -> bool:
+        """Tell whether the lease is no longer the expired one that it was."""
+        found = self._catalog.lease(lease.job)
+        return found is None or found.owner != lease.owner or self._catalog.now_ms() < found.expires_ms
+
+
+def _ended(step: Verify, found: Finding) -> Finding:
+    try:
+        step.end()
+    except StepFailedError as aborted:
+        return Finding(Status.REFUSED, str(aborted))
+    log.info("job %r: run %r is verified and done: %s", step.change.job, step.change.run_id, found.message)
+    return found
+
+
+def _roll_back(change: Change, why: str) -> None:
+    """Restore the job; wait for no driver, because the supervisor itself starts it."""
+    said = f"the supervisor took step verify over, which failed: {why}; rolled back"
+    change.mark(Rollback.name, started=True)
+    try:
+        change.catalog.roll_back(change.job, change.run_id, change.lease_ttl_ms, said)
+    except (LeaseHeldError, UnknownRecordError) as lost:
+        # The DAG or the shell has come back, and ended the run.
+        log.info("job %r: not rolled back: %s", change.job, lost)
+        return
+    change.mark(Rollback.name, ended=True)
+    change.catalog.finish_rescale_run(change.run_id, error=said)
+    change.catalog.release_lease(change.job, change.run_id)
+    log.warning("job %r: %s", change.job, said)

@@ -1,0 +1,125 @@
+"""The plan of a rescale, before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from statecore.catalog import Catalog, JobRecord, RescaleMethod
+from statecore.operations.changes.change import now_ms
+from statecore.operations.changes.request import RescaleRequest
+from statecore.operations.downtime import Downtime, downtime_words, expected_downtime
+from statecore.queries.job.current_checkpoint import checkpoint_in_force
+from statecore.queries.reading.checkpoint import open_checkpoint
+from statecore.queries.show import ShownCheckpoint, show
+from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.claims import claimed
+from statecore.snapshot.plan import RescalePlan, newest_to_plan, plan_rescale
+
+_EARLIER_RUNS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The plan of a rescale.
+
+    Attributes:
+        request: The wanted rescale.
+        method: How state gets to its new subtasks; ``auto`` is resolved.
+        job: The job before the rescale.
+        workers: Workers before the rescale; None without a cluster.
+        state: The plan of the job's state; None for a job that has not committed an epoch, and for a query of Spark's
+            own.
+        query: The checkpoint of a query of Spark's own.
+        downtime: Downtime of earlier rescales by this method; None without any.
+
+    """
+
+    request: RescaleRequest
+    method: RescaleMethod
+    job: JobRecord
+    workers: int | None
+    state: RescalePlan | None
+    downtime: Downtime | None
+    query: ShownCheckpoint | None = None
+
+    def markdown(self) -> str:
+        """Return the plan for a log, or for the person who approves it."""
+        request, job = self.request, self.job
+        lines = [
+            f"Job {job.name}, method {self.method}: parallelism {job.parallelism} to {request.parallelism}"
+            f"{_change(', workers', self.workers, request.workers)}"
+            f"{_change(', max parallelism', job.max_parallelism, request.max_parallelism)}.",
+            f"Reason: {request.reason or 'none given'}.",
+            f"Expected downtime: {downtime_words(self.method, self.downtime)}.",
+        ]
+        if self.query is not None:
+            return "\n\n".join([*lines, *self.query_lines()])
+        state = self.state
+        if state is None:
+            return "\n\n".join([*lines, "No epoch is committed yet, so there is no state to plan for."])
+        lines.append(
+            f"State as of epoch {state.epoch} of lineage {state.lineage}: {state.rows:,} rows, {state.bytes:,} bytes; "
+            f"{state.bytes_written:,} bytes to write; "
+            f"skew {state.skew:.2f} (rows of the fullest subtask per rows of the average one)."
+        )
+        lines += [f"Operator {each.uid}: {each.rows:,} rows, {each.bytes:,} bytes." for each in state.operators]
+        lines += [f"Operator {uid} keeps its own parallelism, {fixed}." for uid, fixed in state.fixed]
+        table = ["| subtask | key groups | files | rows | bytes |", "| ---: | ---: | ---: | ---: | ---: |"]
+        for each in state.subtasks:
+            start, end = each.key_groups
+            table.append(f"| {each.subtask} | {start}..{end} | {each.files:,} | {each.rows:,} | {each.bytes:,} |")
+        return "\n\n".join([*lines, "\n".join(table)])
+
+    def query_lines(self) -> list[str]:
+        """Return what the checkpoint of a query holds, in words; nothing for a job of statecore."""
+        return [] if self.query is None else list(_of_query(self.query))
+
+
+def plan(catalog: Catalog, request: RescaleRequest, *, check: bool = True) -> Plan:
+    """Plan a rescale from the job's newest epoch; nothing is changed.
+
+    Do not ``check`` a rescale that has begun: it was checked, and may have stopped the job.
+
+    Raises:
+        StatecoreError: The rescale is not possible; see ``RescaleRequest.checked``.
+
+    """
+    job = request.checked(catalog) if check else catalog.job(request.job)
+    method = request.resolved(catalog)
+    is_query = job.is_query
+    return Plan(
+        request=request,
+        method=method,
+        job=job,
+        workers=None if job.cluster is None else catalog.cluster(job.cluster).desired_workers,
+        state=None if is_query else _state(job, request, method),
+        downtime=expected_downtime(catalog.rescale_runs(job.name, limit=_EARLIER_RUNS), method),
+        query=show(open_checkpoint(checkpoint_in_force(job))) if is_query else None,
+    )
+
+
+def _state(job: JobRecord, request: RescaleRequest, method: RescaleMethod) -> RescalePlan | None:
+    store = CheckpointStore.at(job.store)
+    if method == "live" and store.newest() is None:
+        return None
+    newest = newest_to_plan(store, job.name)
+    path = store.manifest_path(newest.lineage, newest.epoch)
+    # The job keeps running, and clean-up removes epochs that newer ones replace.
+    with claimed(store.files, path, f"the plan of a rescale to {request.parallelism}, {now_ms()}"):
+        return plan_rescale(store, newest, request.parallelism, request.max_parallelism, rewrite=method == "rewrite")
+
+
+def _of_query(shown: ShownCheckpoint) -> Iterator[str]:
+    yield f"Checkpoint {shown.path} at batch {shown.batch}: {shown.files:,} files, {shown.bytes:,} bytes."
+    if shown.refusal is not None:
+        yield f"It cannot be rescaled: {shown.refusal}"
+    for each in shown.operators:
+        known = [rows for rows in each.rows if rows is not None]
+        rows = f"{sum(known):,} rows" if len(known) == len(each.rows) else "rows not recorded"
+        skew = "" if each.skew is None else f", largest partition {each.skew:.2f} of the average"
+        yield f"Operator {each.number}, {each.kind}: {each.partitions} state partitions, {rows}{skew}."
+
+
+def _change(what: str, old: int | None, new: int | None) -> str:
+    return "" if old is None or new is None or new == old else f"{what} {old} to {new}"

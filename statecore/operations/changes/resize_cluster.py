@@ -1,0 +1,119 @@
+"""The steps that resize a job's cluster: it grows before the job stops, and shrinks once the job is verified."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from statecore.catalog import ClusterRecord, RescaleMethod, RescaleRunRecord
+from statecore.errors import ClusterError, ConfigurationError
+from statecore.operations.changes.change import out_of_order
+from statecore.operations.changes.finding import Finding, Status
+from statecore.operations.changes.step import Step
+from statecore.operations.resizing import Resizing
+
+
+@dataclass(kw_only=True)
+class ResizeCluster(Step):
+    """Waits for added workers that are not there, or have gone since ``GrowCluster``, and asks for them.
+
+    A live rescale stops nothing, so it needs no step before this one.
+    """
+
+    name = "resize_cluster"
+    expected = "all workers ready"
+
+    def __post_init__(self) -> None:
+        """Each process counts the supervisor's messages itself."""
+        self._resizing = Resizing()
+
+    def ask(self) -> None:
+        """Record the wanted size; the supervisor resizes the cluster."""
+        self.change.catalog.set_desired_workers(*self._wanted())
+
+    def look(self) -> Finding:
+        """Look at the size that the supervisor reported last."""
+        name, workers = self._wanted()
+        cluster = self.change.catalog.cluster(name)
+        try:
+            is_done = self._resizing.is_done(cluster, workers)
+        except ClusterError as error:
+            return Finding(Status.REFUSED, str(error))
+        return Finding(Status.DONE if is_done else Status.WAITING, _described(cluster, workers))
+
+    @classmethod
+    def is_needed(cls, run: RescaleRunRecord) -> bool:
+        """Tell whether the run adds workers."""
+        return run.to_workers is not None and run.to_workers > (run.from_workers or 0)
+
+    def _wanted(self) -> tuple[str, int]:
+        run = self.required_run()
+        if run.to_workers is None:
+            raise out_of_order(run.run_id, "number of workers", "lease")
+        cluster = self.change.catalog.job(self.change.job).cluster
+        if cluster is None:
+            raise ConfigurationError(
+                f"found no cluster of job {self.change.job!r}; expected the one it had when run {run.run_id!r} began; "
+                "register the job with it again"
+            )
+        return cluster, run.to_workers
+
+
+@dataclass(kw_only=True)
+class GrowCluster(ResizeCluster):
+    """Adds workers while the job still runs: nothing stops it before the cluster that it needs is there."""
+
+    name = "grow_cluster"
+    methods: ClassVar[frozenset[RescaleMethod]] = frozenset({"by_reference", "rewrite"})
+
+    @classmethod
+    def is_needed(cls, run: RescaleRunRecord) -> bool:
+        """Tell whether the run stops the job and needs all workers that the cluster has, or more."""
+        return run.method in cls.methods and run.to_workers is not None and run.to_workers >= (run.from_workers or 0)
+
+
+@dataclass(kw_only=True)
+class ShrinkCluster(Step):
+    """Waits until the workers are gone that the verified job no longer needs.
+
+    ``Verify`` has ended the run, which gives them back, so no failure here takes a healthy job back.
+    """
+
+    name = "shrink_cluster"
+    holds_lease = False
+    expected = "the surplus workers to be gone"
+
+    def begin(self) -> Finding | None:
+        """Begin once the run is done; the lease is given back."""
+        run = self.required_run()
+        if not self.is_needed(run):
+            return Finding(Status.SKIPPED, f"not needed: workers {run.from_workers} to {run.to_workers}")
+        if run.state != "done":
+            raise out_of_order(run.run_id, "end", "verify")
+        self.change.mark(self.name, started=True)
+        return None
+
+    def hold_lease(self) -> None:
+        """Do nothing: the run has ended."""
+
+    def look(self) -> Finding:
+        """Look at the size that the supervisor reported last."""
+        workers = self.required_run().to_workers
+        name = self.change.catalog.job(self.change.job).cluster
+        if name is None or workers is None:
+            return super().look()
+        cluster = self.change.catalog.cluster(name)
+        if cluster.desired_workers > workers:
+            return Finding(Status.DONE, f"cluster {name!r} has been resized to {cluster.desired_workers} workers since")
+        is_done = cluster.ready_workers <= workers
+        return Finding(Status.DONE if is_done else Status.WAITING, _described(cluster, workers))
+
+    @classmethod
+    def is_needed(cls, run: RescaleRunRecord) -> bool:
+        """Tell whether the run removes workers."""
+        return run.removes_workers
+
+
+def _described(cluster: ClusterRecord, workers: int) -> str:
+    said = f" ({cluster.message})" if cluster.message else ""
+    return f"cluster {cluster.name!r} with {cluster.ready_workers} of {workers} workers ready{said}"

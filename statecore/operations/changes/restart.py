@@ -1,0 +1,103 @@
+"""The step that starts a job again, and the search for its new driver."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar
+
+from statecore.catalog import Catalog, GenerationRecord, RescaleMethod
+from statecore.operations.changes.change import out_of_order
+from statecore.operations.changes.finding import Finding, Status
+from statecore.operations.changes.rescale_state import RescaleState
+from statecore.operations.changes.step import Step
+from statecore.operations.changes.stop import StopWithSavepoint
+from statecore.operations.status.verification import RESTART_LOOP, failed_drivers
+from statecore.snapshot.resume_point import is_start_pending, known_generation
+
+_GENERATIONS = 20
+
+
+@dataclass(kw_only=True)
+class Restart(Step):
+    """Has the supervisor start the job from its savepoint, and waits until its driver runs.
+
+    Attributes:
+        max_parallelism: Key groups after a rewrite; None keeps their number.
+        after: The new driver's generation is higher than this one.
+
+    """
+
+    name = "restart"
+    methods: ClassVar[frozenset[RescaleMethod]] = frozenset({"by_reference", "rewrite"})
+    expected = "the supervisor to launch a driver that runs"
+
+    max_parallelism: int | None = None
+    after: int = 0
+
+    def ask(self) -> None:
+        """Record what is wanted."""
+        run, catalog = self.required_run(), self.change.catalog
+        # An upgrade keeps the parallelism, so nothing is rescaled.
+        start_from = run.rescaled or run.savepoint
+        if start_from is None:
+            raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
+        self.after = last_ended(catalog.newest_generation(self.change.job))
+        job = catalog.job(self.change.job)
+        if job.is_query:
+            # An upgrade goes on from the checkpoint that the job has.
+            if run.rescaled is None and run.method == "rewrite":
+                raise out_of_order(run.run_id, "checkpoint", RescaleState.name)
+            if job.desired_state != "running":
+                name, size = self.change.job, run.to_parallelism
+                catalog.set_desired(name, state="running", parallelism=size, checkpoint=run.rescaled)
+            return
+        # An earlier attempt has asked already if the job should run; its driver may have used the savepoint since.
+        if job.desired_state != "running":
+            # While no epoch has followed the savepoint that the job should start from, this one was made of it.
+            store = self.change.store()
+            newest = store.newest()
+            catalog.set_desired(
+                self.change.job,
+                state="running",
+                parallelism=run.to_parallelism,
+                max_parallelism=self.max_parallelism,
+                start_from=start_from,
+                start_after=known_generation(store, newest),
+                roll_back=job.roll_back and is_start_pending(newest, job),
+                claims_savepoint=job.claims_savepoint,
+            )
+
+    def look(self) -> Finding:
+        """Look for the new driver; refuse a restart loop now, because ``verify`` would refuse it later."""
+        found = find_driver(self.change.catalog, self.change.job, self.after)
+        if found.status is Status.FAILED and len(failed_drivers(self.change.catalog, self.change.job)) >= RESTART_LOOP:
+            return dataclasses.replace(found, status=Status.REFUSED)
+        return found
+
+
+def find_driver(catalog: Catalog, job: str, after: int) -> Finding:
+    """Check whether a generation after ``after`` runs; a failed one fails the wait, even if it has a successor."""
+    newer = [each for each in catalog.generations(job, limit=_GENERATIONS) if each.generation > after]
+    for each in newer:
+        if each.state == "failed":
+            return Finding(
+                Status.FAILED,
+                f"found that generation {each.generation} of job {job!r} failed: {each.error or 'no reason given'}; "
+                f"expected it to run; look at its log {each.log_path}",
+            )
+    if not newer:
+        return Finding(Status.WAITING, f"no generation after {after}")
+    newest, is_alive = newer[0], catalog.is_alive(newer[0])
+    message = f"generation {newest.generation} {newest.state}"
+    if not newest.ended and not is_alive:
+        message += ", no heartbeat lately"
+    return Finding(Status.DONE if newest.state == "running" and is_alive else Status.WAITING, message)
+
+
+def last_ended(newest: GenerationRecord | None) -> int:
+    """Return the newest generation that has ended: a driver after it is the new one.
+
+    In a first attempt that is the driver that was stopped; in a later one, the generation before the new driver's.
+    """
+    return 0 if newest is None else newest.generation - (0 if newest.ended else 1)

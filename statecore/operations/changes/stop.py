@@ -1,0 +1,193 @@
+"""The step that stops a job with a savepoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from statecore.catalog import JobRecord, RequestRecord, RescaleMethod, RescaleRunRecord
+from statecore.errors import MissingFileError, StatecoreError, StepFailedError
+from statecore.operations.changes.change import now_ms
+from statecore.operations.changes.finding import Finding, Status
+from statecore.operations.changes.step import Step
+from statecore.operations.status.verification import patience_ms
+from statecore.operations.supervision import require_supervisor
+from statecore.queries.job.current_checkpoint import newest_batch
+from statecore.queries.job.savepoints import take_savepoint
+from statecore.snapshot.resume_point import find_resume_point
+
+
+@dataclass(kw_only=True)
+class StopWithSavepoint(Step):
+    """Stops the job's driver and leaves a savepoint; its result is the path of the savepoint's manifest in the store.
+
+    Without a live driver the step itself takes the savepoint, from the newest committed epoch. A job that was stopped
+    before, or has not committed an epoch, can be stopped for good without a savepoint; the result is then None.
+
+    Attributes:
+        reason: Reason, kept with the savepoint.
+        for_good: Whether the job stays stopped; this is then the last step, and gives the lease back.
+        request_id: The request to the driver.
+
+    """
+
+    name = "stop_with_savepoint"
+    methods: ClassVar[frozenset[RescaleMethod]] = frozenset({"by_reference", "rewrite"})
+    expected = "the driver to write the savepoint and end"
+
+    reason: str = ""
+    for_good: bool = False
+    request_id: int | None = None
+
+    def hold_lease(self) -> None:
+        """Renew the lease, unless an earlier attempt has stopped the job for good."""
+        if not self._is_stopped_for_good():
+            super().hold_lease()
+
+    def ask(self) -> None:
+        """Ask the driver to stop.
+
+        Raises:
+            NoSupervisorError: Nobody would start the job again; since the lease was taken, the supervisor has died.
+
+        """
+        if self._earlier() is None and not self._is_stopped_for_good():
+            if not self.for_good and self.change.catalog.job(self.change.job).desired_state != "stopped":
+                require_supervisor(self.change.catalog, self.change.job)
+            self.change.catalog.set_desired(self.change.job, state="stopped")
+            self._request()
+
+    def look(self) -> Finding:
+        """Wait while there is a live driver."""
+        if self._earlier() is not None or self._is_stopped_for_good():
+            return Finding(Status.DONE, "stopped by an earlier attempt")
+        request, newest = self._request(), self.change.catalog.newest_generation(self.change.job)
+        is_awaited = request.state != "failed" or (self.for_good and not self._has_epoch())
+        if is_awaited and newest is not None and self.change.catalog.is_alive(newest):
+            return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
+        return Finding(Status.DONE, f"request {request.state}, no live driver")
+
+    def finish(self) -> str | None:
+        """Take the driver's savepoint, or make one."""
+        change = self.change
+        savepoint = self._earlier() or self._savepoint()
+        if savepoint is not None and change.run() is not None:
+            change.catalog.update_rescale_run(change.run_id, savepoint=savepoint)
+        described = "none" if savepoint is None else change.store().describe(savepoint)
+        change.log.info("Job %s is stopped; savepoint: %s", change.job, described)
+        if self.for_good:
+            change.catalog.release_lease(change.job, change.run_id)
+        return savepoint
+
+    def patience_ms(self) -> int:
+        """Return how long the epoch in flight may take: the driver lets it end."""
+        return patience_ms(self.change.catalog, self.change.job)
+
+    def recorded(self, run: RescaleRunRecord) -> str | None:
+        """Return the savepoint of a run that is done."""
+        return run.savepoint
+
+    def _savepoint(self) -> str | None:
+        change, request = self.change, self._request()
+        # A driver may have answered and died before it recorded its end. A silent one that wakes up finds it recorded.
+        change.catalog.fail_lost_generation(change.job)
+        if request.state == "done" and request.result is not None:
+            savepoint: str | None = request.result["savepoint"]
+            return savepoint
+        if self.for_good and (self._was_stopped() or not self._has_epoch()):
+            change.catalog.finish_request(request.id, result={"savepoint": None})
+            return None
+        if request.state == "failed":
+            raise StepFailedError(
+                f"found that the driver of job {change.job!r} could not stop with a savepoint: {request.error}; "
+                "expected one; remove the cause and begin a new run",
+                is_retryable=False,
+            )
+        return self._pin_resume_point(request)
+
+    def _was_stopped(self) -> bool:
+        lease = self.change.catalog.lease(self.change.job)
+        return lease is not None and lease.before is not None and lease.before.desired_state == "stopped"
+
+    def _has_epoch(self) -> bool:
+        job = self.change.catalog.job(self.change.job)
+        if job.is_query:
+            return newest_batch(job) is not None
+        return self.change.store().newest() is not None
+
+    def _earlier(self) -> str | None:
+        run = self.change.run()
+        return None if run is None else run.savepoint
+
+    def _is_stopped_for_good(self) -> bool:
+        """Tell whether an earlier attempt did everything: it answered the request and gave the lease back."""
+        catalog = self.change.catalog
+        if not self.for_good or catalog.lease(self.change.job) is not None:
+            return False
+        # A run that has lost its lease must not stop a job that runs again.
+        if catalog.job(self.change.job).desired_state != "stopped":
+            return False
+        error = "the run that asked has lost its lease"
+        return catalog.finish_request(self._request().id, error=error).state == "done"
+
+    def _request(self) -> RequestRecord:
+        if self.request_id is not None:
+            return self.change.catalog.get_request(self.request_id)
+        arguments = {"name": self.change.savepoint_name, "reason": self.reason}
+        key = f"{self.change.run_id}/{self.name}"
+        request = self.change.catalog.request(self.change.job, "stop_with_savepoint", arguments, key)
+        self.request_id = request.id
+        return request
+
+    def _pin_resume_point(self, request: RequestRecord) -> str:
+        """Make a savepoint of what the next driver would resume from: the newest epoch, or a requested savepoint.
+
+        A claimed generation keeps the supervisor and late drivers away.
+
+        Raises:
+            GenerationClaimedError: A driver came first; look again.
+            MissingFileError: There is no committed epoch.
+
+        """
+        change = self.change
+        claimed = change.catalog.claim_generation(change.job, log_path=f"(no driver: run {change.run_id})")
+        try:
+            job = change.catalog.job(change.job)
+            result = self._of_query(job) if job.is_query else self._of_job(job, claimed.generation)
+            # Answer the request here: otherwise the next driver would find it and stop.
+            change.catalog.finish_request(request.id, result=result)
+        except BaseException as error:
+            # Also at Ctrl-C: a generation left open keeps every driver away.
+            told = str(error) if isinstance(error, StatecoreError) else f"ended by {type(error).__name__}"
+            change.catalog.end_generation(change.job, claimed.generation, state="failed", error=told)
+            raise
+        change.catalog.end_generation(change.job, claimed.generation, state="stopped")
+        path: str = result["savepoint"]
+        return path
+
+    def _of_query(self, job: JobRecord) -> Mapping[str, Any]:
+        """Clone the checkpoint of a query of Spark's own."""
+        self.change.log.info("No live driver; cloning the checkpoint %s", job.checkpoint)
+        name = self.change.savepoint_name
+        return take_savepoint(self.change.catalog, job, name, self.reason, running=False).result()
+
+    def _of_job(self, job: JobRecord, generation: int) -> Mapping[str, Any]:
+        """Pin the epoch that the next driver would resume from."""
+        change, store = self.change, self.change.store()
+        point = find_resume_point(store, job, generation)
+        manifest = point.manifest
+        if point.foreign is not None:
+            raise MissingFileError(
+                f"found no epoch of job {change.job!r} since it should start from {job.start_from}, outside its "
+                "store; expected one for a savepoint; start the job and let it commit an epoch first"
+            )
+        if manifest is None:
+            raise MissingFileError(
+                f"found no committed epoch of job {change.job!r} in {store.files.url} and no live driver; "
+                "expected one of them for a savepoint; start the job and let it commit an epoch first"
+            )
+        change.log.info("No live driver; pinning epoch %s of lineage %s", manifest.epoch, manifest.lineage)
+        path = store.write_savepoint(manifest, change.savepoint_name, reason=self.reason, now_ms=now_ms())
+        change.record_savepoint(store, manifest, path, self.reason)
+        return {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}

@@ -1,0 +1,139 @@
+"""The steps of an upgrade that a rescale does not have: check the new job file, and replace the old one."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from statecore.catalog import RequestRecord
+from statecore.errors import ConfigurationError, JobDefinitionError
+from statecore.operations.changes.change import Change, out_of_order
+from statecore.operations.changes.copying import TryQuery
+from statecore.operations.changes.finding import Finding, Status
+from statecore.operations.changes.lease import TakeLease
+from statecore.operations.changes.step import Step
+from statecore.operations.changes.stop import StopWithSavepoint
+from statecore.operations.kinds import require_settled
+from statecore.operations.supervision import require_supervisor
+from statecore.queries.job.current_checkpoint import checkpoint_in_force, newest_batch
+
+TRIAL_TIMEOUT_S = 3_600.0
+"""A trial restart reads all state."""
+
+
+@dataclass(kw_only=True)
+class BeginUpgrade(TakeLease):
+    """Takes the lease, records a run that keeps parallelism and workers, and has the new job file checked.
+
+    The new file of a query of Spark's own is also tried on a clone of the query's checkpoint, where Spark refuses
+    other operators and changed schemas of state.
+
+    Attributes:
+        artifact: Absolute path or URL of the new job file.
+        reason: Why, kept with the run.
+        request_id: The request to the supervisor.
+
+    """
+
+    expected = "the supervisor to check the job file"
+
+    artifact: str
+    reason: str = ""
+    request_id: int | None = None
+
+    def __post_init__(self) -> None:
+        """Begin with no trial to cancel."""
+        self._trial: TryQuery | None = None
+
+    def check(self) -> None:
+        """Refuse a relative path, a job that does not run, and a query whose rollback is not settled."""
+        job = self.change.catalog.job(self.change.job)
+        require_settled(job)
+        if job.desired_state != "running":
+            raise ConfigurationError(
+                f"found job {job.name!r} stopped; expected it to run, because an upgrade is verified on the running "
+                "job; start it first, or register it again with the new job file"
+            )
+        if "://" not in self.artifact and not self.artifact.startswith("/"):
+            raise JobDefinitionError(
+                f"found the job file {self.artifact!r}; expected an absolute path or a URL, because drivers start "
+                "elsewhere; give the absolute path"
+            )
+
+        require_supervisor(self.change.catalog, job.name)
+
+    def ask(self) -> None:
+        """Record the run, and ask the supervisor to check the job file where drivers run."""
+        job = self.change.catalog.job(self.change.job)
+        reason = f"upgrade to {self.artifact}"
+        reason = f"{reason}: {self.reason}" if self.reason else reason
+        self.record_run(job, job.parallelism, None, "by_reference", reason)
+        self._check()
+
+    def look(self) -> Finding:
+        """Wait for the supervisor's answer."""
+        check = self._check()
+        if check.state == "failed":
+            return Finding(Status.REFUSED, str(check.error))
+        return Finding(
+            Status.DONE if check.state == "done" else Status.WAITING, f"check of {self.artifact} {check.state}"
+        )
+
+    def finish(self) -> None:
+        """Try a query where Spark may refuse it."""
+        job, checked = self.change.catalog.job(self.change.job), self._check().result
+        if not job.is_query or newest_batch(job) is None:
+            return
+        assert checked is not None
+        new = dataclasses.replace(job, artifact=self.artifact, artifact_sha256=checked["sha256"])
+        self._trial = TryQuery(new, checkpoint_in_force(job))
+        self._trial.run(TRIAL_TIMEOUT_S, self.change)
+
+    def cancel(self) -> None:
+        """End the trial."""
+        if self._trial is not None:
+            self._trial.kill()
+
+    def _check(self) -> RequestRecord:
+        if self.request_id is not None:
+            return self.change.catalog.get_request(self.request_id)
+        request = _check_of(self.change, self.artifact)
+        self.request_id = request.id
+        return request
+
+
+@dataclass(kw_only=True)
+class ReplaceArtifact(Step):
+    """Records the new job file, with which the stopped job resumes from its savepoint."""
+
+    name = "replace_artifact"
+
+    artifact: str
+
+    def finish(self) -> None:
+        """Record the new job file; the restart takes the savepoint as it is."""
+        run, catalog = self.required_run(), self.change.catalog
+        if run.savepoint is None:
+            raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
+        checked = _check_of(self.change, self.artifact).result
+        if checked is None:
+            raise out_of_order(run.run_id, "checked job file", BeginUpgrade.name)
+        old, digest = catalog.job(self.change.job), checked["sha256"]
+        self.change.log.info(
+            "Job %s: %s, SHA-256 %s, replaces %s, SHA-256 %s",
+            self.change.job,
+            self.artifact,
+            digest,
+            old.artifact,
+            old.artifact_sha256,
+        )
+        # The permission to leave state behind was given to the old job file, perhaps by a rollback.
+        catalog.set_desired(
+            self.change.job, artifact=self.artifact, artifact_sha256=digest, allow_non_restored_state=False
+        )
+
+
+def _check_of(change: Change, artifact: str) -> RequestRecord:
+    """Return the request to the supervisor to check the job file; the same one, whoever asks again."""
+    key = f"{change.run_id}/check_job_file"
+    return change.catalog.request(change.job, "check_job_file", {"artifact": artifact}, key)

@@ -1,0 +1,1 @@
+"""How a job is doing, and what to do about it."""

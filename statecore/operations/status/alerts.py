@@ -1,0 +1,146 @@
+"""Which alerts fire, and which changes of them people are not told yet; pure.
+
+Every reader works out the same alerts from the same catalog. Only what people were told is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from statecore.catalog import SupervisorRecord, ToldAlertRecord
+from statecore.operations.status.advice import Alert, findings, releases_differ, span
+from statecore.operations.status.job_status import Standing
+
+ALL_JOBS = ""
+"""Subject of an alert that concerns no single job."""
+SUPERVISOR_DEAD_MS = 60_000
+"""A supervisor that was silent for this long is dead."""
+_RUNBOOK = "docs/alerts.md"
+
+
+class Severity(StrEnum):
+    """How urgent an alert is."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+
+
+SEVERITY = {
+    Alert.SUPERVISOR_DEAD: Severity.CRITICAL,
+    Alert.CRASH_LOOP: Severity.CRITICAL,
+    Alert.DRIVER_LOST: Severity.WARNING,
+    Alert.DRIVER_MISSING: Severity.CRITICAL,
+    Alert.SUPERVISOR_WAITS: Severity.WARNING,
+    Alert.STREAM_STALLED: Severity.CRITICAL,
+    Alert.LEASE_TAKEN_BACK: Severity.WARNING,
+    Alert.RESCALE_FAILED: Severity.WARNING,
+    Alert.WORKERS_MISSING: Severity.WARNING,
+    Alert.MEMORY_FULL: Severity.WARNING,
+    Alert.POLICY_IDLE: Severity.WARNING,
+    Alert.POLICY_BLOCKED: Severity.WARNING,
+    Alert.JOB_BOTTLENECK: Severity.WARNING,
+    Alert.RELEASES_DIFFER: Severity.WARNING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FiringAlert:
+    """An alert that fires.
+
+    Attributes:
+        subject: Name of the job, or ``ALL_JOBS``.
+        found: What is found, with figures.
+        todo: What to do.
+
+    """
+
+    subject: str
+    alert: Alert
+    found: str
+    todo: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlertChange:
+    """A change that people are to be told about.
+
+    Attributes:
+        subject: Name of the job, or ``ALL_JOBS``.
+        firing: Whether the alert fires from now on, or is resolved.
+        text: The message, of several lines.
+
+    """
+
+    subject: str
+    alert: Alert
+    firing: bool
+    text: str
+
+
+def job_alerts(found: Standing) -> list[FiringAlert]:
+    """Return the alerts of a job: those of the findings that ``status`` shows."""
+    named = [(each.alert, each) for each in findings(found) if each.alert is not None]
+    return [FiringAlert(found.job.name, alert, each.found, each.todo) for alert, each in named]
+
+
+def supervisor_alerts(newest: SupervisorRecord | None, release: str, now_ms: int) -> list[FiringAlert]:
+    """Return what Airflow, of this release, finds about the supervisor: dead, or of another release.
+
+    One that was stopped in order has no record, and no alert.
+    """
+    if newest is None:
+        return []
+    if now_ms - newest.heartbeat_ms < SUPERVISOR_DEAD_MS:
+        if newest.version == release:
+            return []
+        found = releases_differ("Airflow", release, newest)
+        return [FiringAlert(ALL_JOBS, Alert.RELEASES_DIFFER, found.found, found.todo)]
+    silent = span(now_ms - newest.heartbeat_ms)
+    return [
+        FiringAlert(
+            ALL_JOBS,
+            Alert.SUPERVISOR_DEAD,
+            f"the last supervisor, process {newest.pid} on {newest.host}, was last heard of {silent} ago",
+            "start one with `statecore supervisor --logs …`; until then, no failed driver is restarted",
+        )
+    ]
+
+
+def alert_changes(
+    firing: Sequence[FiringAlert], told: Iterable[ToldAlertRecord], judged: Collection[str], now_ms: int
+) -> list[AlertChange]:
+    """Return the changes that a channel has not told yet, or that it is telling.
+
+    Args:
+        firing: The alerts that fire now.
+        told: What the channel has told.
+        judged: The subjects that were looked at. An alert of another subject is not resolved: nobody knows.
+        now_ms: Time of the look.
+
+    """
+    known = {(each.subject, each.alert): each for each in told if each.firing}
+    begun = [each for each in firing if (each.subject, each.alert) not in known]
+    present = {(each.subject, each.alert) for each in firing}
+    over = [each for key, each in known.items() if key not in present and each.subject in judged]
+    return [*map(_begun, begun), *(_over(each, now_ms) for each in over)]
+
+
+def _begun(each: FiringAlert) -> AlertChange:
+    text = (
+        f"{SEVERITY[each.alert].upper()} {each.alert}, {_about(each.subject)}: {each.found}\n"
+        f"What to do: {each.todo}\n"
+        f"Runbook: {_RUNBOOK}#{each.alert}"
+    )
+    return AlertChange(each.subject, each.alert, True, text)
+
+
+def _over(told: ToldAlertRecord, now_ms: int) -> AlertChange:
+    alert = Alert(told.alert)
+    lasted = "" if told.told_ms is None else f" after {span(now_ms - told.told_ms)}"
+    return AlertChange(told.subject, alert, False, f"RESOLVED {alert}, {_about(told.subject)}{lasted}")
+
+
+def _about(subject: str) -> str:
+    return "all jobs" if subject == ALL_JOBS else f"job {subject}"

@@ -1,0 +1,195 @@
+"""How a job stands: everything that the catalog knows about it, for `status`, `jobs` and Airflow's pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from statecore.catalog import (
+    Catalog,
+    ClusterRecord,
+    GenerationRecord,
+    JobFigures,
+    JobRecord,
+    LeaseRecord,
+    PolicyRecord,
+    RescaleRunRecord,
+    SavepointRecord,
+    SourceBacklog,
+    SupervisorRecord,
+    TakenBackRecord,
+    TopicsRecord,
+    over_all,
+)
+from statecore.operations.autoscaling.figures import failed_rescales
+from statecore.operations.restarts import HISTORY, failures_in_a_row, next_start_ms
+from statecore.release import RELEASE
+
+DriverState = Literal["never started", "launching", "running", "stopped", "failed", "lost"]
+
+_MANY_FAILURES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A job and all records about it at one time: generations newest first, the newest savepoint and rescale run.
+
+    ``alive`` says whether the newest generation runs, and ``supervised`` whether the supervisor does.
+    ``failed_rescales`` are those of the policy in a row, newest first. ``release`` is that of the program that looks.
+    ``topics`` is what waits in each partition that the job reads of Kafka, if any.
+    """
+
+    job: JobRecord
+    generations: Sequence[GenerationRecord]
+    alive: bool
+    figures: JobFigures
+    cluster: ClusterRecord | None
+    lease: LeaseRecord | None
+    taken_back: TakenBackRecord | None
+    savepoint: SavepointRecord | None
+    rescale: RescaleRunRecord | None
+    policy: PolicyRecord | None
+    supervisor: SupervisorRecord | None
+    supervised: bool
+    failed_rescales: Sequence[RescaleRunRecord]
+    release: str
+    now_ms: int
+    topics: TopicsRecord | None = None
+
+    @property
+    def generation(self) -> GenerationRecord | None:
+        """The newest generation."""
+        return self.generations[0] if self.generations else None
+
+    @property
+    def driver(self) -> DriverState:
+        """State of the newest driver."""
+        newest = self.generation
+        if newest is None:
+            return "never started"
+        return newest.state if newest.ended or self.alive else "lost"
+
+    @property
+    def error(self) -> str | None:
+        """Why the newest driver ended or is silent; in a crash loop, why the last one failed."""
+        if self.driver == "lost":
+            return "no heartbeat for too long; if no new driver starts, no supervisor runs"
+        told = self.last_failure if self.crash_loops else self.generation
+        return None if told is None else told.error
+
+    @property
+    def failures(self) -> Sequence[GenerationRecord]:
+        """The drivers that failed in a row, newest first; one that has just started does not end the row."""
+        return failures_in_a_row(self.generations, self.now_ms)
+
+    @property
+    def crash_loops(self) -> bool:
+        """Whether driver after driver fails."""
+        return self.job.desired_state == "running" and len(self.failures) >= _MANY_FAILURES
+
+    @property
+    def next_start_ms(self) -> int | None:
+        """When the supervisor starts the next driver, if the newest one has failed."""
+        wanted = self.job.desired_state == "running" and self.driver == "failed"
+        return next_start_ms(self.generations) if wanted else None
+
+    @property
+    def last_failure(self) -> GenerationRecord | None:
+        """The newest generation that failed, whatever came after it."""
+        return next((each for each in self.generations if each.state == "failed"), None)
+
+    @property
+    def waiting(self) -> SourceBacklog:
+        """Backlog over all sources."""
+        backlog = self.figures.backlog
+        return over_all(() if backlog is None else backlog.sources)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A job in ``jobs --json``.
+
+    Attributes:
+        backlog_records, backlog_bytes, backlog_files, event_time_lag_ms: Over all sources, at the last measurement.
+        checkpoint: URL of the checkpoint of a query of Spark's own; None for a job of statecore.
+        committed_ms: When the newest epoch was committed.
+        error, log: Of a driver that failed or is lost; in a crash loop, of the last one that failed.
+
+    """
+
+    job: str
+    desired: str
+    driver: str
+    generation: int | None
+    parallelism: int
+    max_parallelism: int
+    lineage: int | None
+    epoch: int | None
+    committed_ms: int | None
+    rows_total: int | None
+    rows_per_second: float | None
+    backlog_records: int | None
+    backlog_bytes: int | None
+    backlog_files: int | None
+    event_time_lag_ms: int | None
+    backlog_measured_ms: int | None
+    sources: tuple[SourceBacklog, ...]
+    error: str | None
+    log: str | None
+    checkpoint: str | None
+
+
+def standing(catalog: Catalog, job: JobRecord) -> Standing:
+    """Look up how a job stands."""
+    generations, policy = catalog.generations(job.name, limit=HISTORY), catalog.policy(job.name)
+    supervisor = catalog.supervisor()
+    return Standing(
+        job=job,
+        generations=generations,
+        alive=bool(generations) and catalog.is_alive(generations[0]),
+        figures=catalog.figures(job.name),
+        cluster=None if job.cluster is None else catalog.cluster(job.cluster),
+        lease=catalog.lease(job.name),
+        taken_back=catalog.taken_back(job.name),
+        savepoint=next(iter(catalog.savepoints(job.name, limit=1)), None),
+        rescale=next(iter(catalog.rescale_runs(job.name, limit=1)), None),
+        policy=policy,
+        supervisor=supervisor,
+        supervised=catalog.is_supervised(supervisor),
+        failed_rescales=() if policy is None else failed_rescales(catalog, policy),
+        release=RELEASE,
+        now_ms=catalog.now_ms(),
+        topics=catalog.topics(job.name),
+    )
+
+
+def summary(found: Standing) -> Summary:
+    """Return a job's line in a list of jobs."""
+    job, generation = found.job, found.generation
+    failed = found.last_failure if found.crash_loops else generation
+    newest, backlog, waiting = found.figures.epoch, found.figures.backlog, found.waiting
+    # A rebuilt catalog has the generations, but not the figures of their epochs.
+    known = newest or generation
+    return Summary(
+        job=job.name,
+        desired=job.desired_state,
+        driver=found.driver,
+        generation=None if generation is None else generation.generation,
+        parallelism=job.parallelism,
+        max_parallelism=job.max_parallelism,
+        lineage=None if known is None else known.lineage,
+        epoch=None if known is None else known.epoch,
+        committed_ms=None if newest is None else newest.committed_ms,
+        rows_total=None if newest is None else newest.rows_total,
+        rows_per_second=found.figures.rows_per_second,
+        backlog_records=waiting.records,
+        backlog_bytes=waiting.bytes,
+        backlog_files=waiting.files,
+        event_time_lag_ms=waiting.event_time_lag_ms,
+        backlog_measured_ms=None if backlog is None else backlog.measured_ms,
+        sources=() if backlog is None else backlog.sources,
+        error=found.error,
+        log=None if found.error is None or failed is None else failed.log_path,
+        checkpoint=job.checkpoint,
+    )

@@ -1,0 +1,228 @@
+"""What is measured of each job, under the names that monitoring sees; pure.
+
+Names and units are OpenTelemetry's; Prometheus sees ``statecore.job.epoch.age`` in ``s`` as
+``statecore_job_epoch_age_seconds``. An unknown figure has no point, which is not the same as zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from statecore.catalog import EpochRecord, RescaleState, SourceBacklog, StateFigures
+from statecore.operations.status.advice import Alert
+from statecore.operations.status.alerts import SEVERITY, job_alerts
+from statecore.operations.status.job_status import DriverState, Standing
+
+Point = tuple[float, Mapping[str, str]]
+"""A value and its labels, beside ``job_name``."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSample:
+    """A job at one time.
+
+    Attributes:
+        standing: How it stands.
+        waiting_rows: Rows that wait in its sources, estimated for those that count files; None when unknown.
+        rescales: Its rescale runs in the catalog, by state.
+        epochs: Those committed since the last sample, in order.
+
+    """
+
+    standing: Standing
+    waiting_rows: int | None
+    rescales: Mapping[RescaleState, int]
+    epochs: Sequence[EpochRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One figure of a job.
+
+    Attributes:
+        unit: UCUM; empty for a plain number.
+        text: What it is.
+        read: Returns its points.
+        is_counter: Whether it only grows.
+
+    """
+
+    name: str
+    unit: str
+    text: str
+    read: Callable[[JobSample], Iterable[Point]]
+    is_counter: bool = False
+
+
+def _driver_state(job: JobSample) -> Iterator[Point]:
+    for state in get_args(DriverState):
+        yield float(job.standing.driver == state), {"state": state.replace(" ", "_")}
+
+
+def _alerts(job: JobSample) -> Iterator[Point]:
+    firing = {each.alert for each in job_alerts(job.standing)}
+    for alert in Alert:
+        if alert is not Alert.SUPERVISOR_DEAD:
+            yield float(alert in firing), {"alert": alert.value, "severity": SEVERITY[alert].value}
+
+
+def _rescales(job: JobSample) -> Iterator[Point]:
+    for state in get_args(RescaleState):
+        yield float(job.rescales.get(state, 0)), {"outcome": state}
+
+
+def _one(read: Callable[[Standing], float | None]) -> Callable[[JobSample], Iterator[Point]]:
+    def points(job: JobSample) -> Iterator[Point]:
+        value = read(job.standing)
+        if value is not None:
+            yield value, {}
+
+    return points
+
+
+def _of_epoch(read: Callable[[EpochRecord], float | None]) -> Callable[[JobSample], Iterator[Point]]:
+    return _one(lambda found: None if found.figures.epoch is None else read(found.figures.epoch))
+
+
+def _per_source(read: Callable[[SourceBacklog], float | None]) -> Callable[[JobSample], Iterator[Point]]:
+    def points(job: JobSample) -> Iterator[Point]:
+        backlog = job.standing.figures.backlog
+        for source in () if backlog is None else backlog.sources:
+            value = read(source)
+            if value is not None:
+                yield value, {"source": source.name}
+
+    return points
+
+
+def _per_operator(read: Callable[[StateFigures], float | None]) -> Callable[[JobSample], Iterator[Point]]:
+    def points(job: JobSample) -> Iterator[Point]:
+        epoch = job.standing.figures.epoch
+        for state in () if epoch is None else epoch.state:
+            value = read(state)
+            if value is not None:
+                yield value, {"operator": state.operator}
+
+    return points
+
+
+def _per_partition(job: JobSample) -> Iterator[Point]:
+    topics = job.standing.topics
+    for source in () if topics is None else topics.sources:
+        for each in source.partitions:
+            if each.records is None:
+                continue
+            yield each.records, {"source": source.name, "partition": f"{each.topic}-{each.partition}"}
+
+
+def _waiting_rows(job: JobSample) -> Iterator[Point]:
+    if job.waiting_rows is not None:
+        yield job.waiting_rows, {}
+
+
+def _backlog_s(job: JobSample) -> Iterator[Point]:
+    rate = job.standing.figures.rows_per_second
+    if job.waiting_rows == 0:
+        yield 0.0, {}
+    elif job.waiting_rows is not None and rate:
+        yield job.waiting_rows / rate, {}
+
+
+def _lag_s(source: SourceBacklog) -> float | None:
+    return None if source.event_time_lag_ms is None else source.event_time_lag_ms / 1000
+
+
+JOB_MEASURES = (
+    Measure("statecore.job.driver.state", "", "1 for the state of the newest driver, 0 for others", _driver_state),
+    Measure(
+        "statecore.job.desired.running", "", "1 if the job should run, else 0",
+        _one(lambda found: float(found.job.desired_state == "running")),
+    ),
+    Measure(
+        "statecore.job.driver.starts", "", "Drivers started so far: the newest generation",
+        _one(lambda found: None if found.generation is None else found.generation.generation), is_counter=True,
+    ),
+    Measure(
+        "statecore.job.driver.failures", "", "Drivers that failed in a row, 0 once one has settled",
+        _one(lambda found: len(found.failures)),
+    ),
+    Measure(
+        "statecore.job.parallelism", "", "Subtasks that the job runs with",
+        _one(lambda found: found.generation.parallelism if found.generation and found.alive else found.job.parallelism),
+    ),
+    Measure(
+        "statecore.job.max_parallelism", "", "Upper limit of the parallelism",
+        _one(lambda found: found.job.max_parallelism),
+    ),
+    Measure(
+        "statecore.job.workers.ready", "", "Workers of its cluster that are ready",
+        _one(lambda found: None if found.cluster is None else found.cluster.ready_workers),
+    ),
+    Measure(
+        "statecore.job.workers.desired", "", "Workers that its cluster should have",
+        _one(lambda found: None if found.cluster is None else found.cluster.desired_workers),
+    ),
+    Measure("statecore.job.lineage", "", "Lineage of the newest epoch", _of_epoch(lambda epoch: epoch.lineage)),
+    Measure("statecore.job.epoch", "", "Number of the newest epoch", _of_epoch(lambda epoch: epoch.epoch)),
+    Measure(
+        "statecore.job.epoch.commit.timestamp", "s", "When the newest epoch, the newest checkpoint, was committed",
+        _of_epoch(lambda epoch: epoch.committed_ms / 1000),
+    ),
+    Measure(
+        "statecore.job.savepoint.timestamp", "s", "When the newest savepoint was taken",
+        _one(lambda found: None if found.savepoint is None else found.savepoint.created_ms / 1000),
+    ),
+    Measure(
+        "statecore.job.state.rows", "", "Rows of keyed state after the newest epoch",
+        _of_epoch(lambda epoch: epoch.state_rows),
+    ),
+    Measure(
+        "statecore.job.state.size", "By", "Size of the state files that the newest epoch refers to",
+        _of_epoch(lambda epoch: epoch.state_bytes),
+    ),
+    Measure(
+        "statecore.job.operator.state.rows", "", "Rows of state of a query's operator",
+        _per_operator(lambda state: state.rows),
+    ),
+    Measure(
+        "statecore.job.operator.state.memory", "By", "Memory that the state of a query's operator takes",
+        _per_operator(lambda state: state.memory_bytes),
+    ),
+    Measure(
+        "statecore.job.operator.state.disk", "By", "Size of the files of a query's operator, in RocksDB",
+        _per_operator(lambda state: state.disk_bytes),
+    ),
+    Measure(
+        "statecore.job.watermark.timestamp", "s", "Event-time watermark of a query",
+        _of_epoch(lambda epoch: None if epoch.watermark_ms is None else epoch.watermark_ms / 1000),
+    ),
+    Measure(
+        "statecore.job.memory.ratio", "", "Share of its memory that the fullest worker used in the newest epoch",
+        _of_epoch(lambda epoch: epoch.memory_share),
+    ),
+    Measure("statecore.job.backlog.rows", "", "Rows that wait, estimated for sources that count files", _waiting_rows),
+    Measure(
+        "statecore.job.backlog.duration", "s", "Time to read the rows that wait at the present rate, none arriving",
+        _backlog_s,
+    ),
+    Measure(
+        "statecore.job.backlog.records", "", "Records that wait in a source", _per_source(lambda each: each.records)
+    ),
+    Measure(
+        "statecore.job.backlog.partition.records", "", "Records that wait in a partition of a topic", _per_partition
+    ),
+    Measure(
+        "statecore.job.backlog.age", "s", "Age of the oldest record that waits in a Kafka source",
+        _per_source(lambda each: None if each.oldest_age_ms is None else each.oldest_age_ms / 1000),
+    ),
+    Measure("statecore.job.backlog.files", "", "Files that wait in a source", _per_source(lambda each: each.files)),
+    Measure("statecore.job.backlog.size", "By", "Size of the files that wait", _per_source(lambda each: each.bytes)),
+    Measure(
+        "statecore.job.event_time.lag", "s", "From the newest event time read from a source to its measurement",
+        _per_source(_lag_s),
+    ),
+    Measure("statecore.job.rescale.runs", "", "Rescale runs that the catalog has, by outcome", _rescales),
+    Measure("statecore.job.alert.firing", "", "1 for an alert that fires, 0 for others", _alerts),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""What a supervisor does in each pass."""

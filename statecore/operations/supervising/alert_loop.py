@@ -1,0 +1,140 @@
+"""Tells people about alerts, in a loop on a thread of its own: a webhook that hangs delays nothing else."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from statecore.catalog import Catalog, SupervisorRecord
+from statecore.errors import CatalogError
+from statecore.operations.status.alerts import (
+    ALL_JOBS,
+    AlertChange,
+    FiringAlert,
+    alert_changes,
+    job_alerts,
+    supervisor_alerts,
+)
+from statecore.operations.status.job_status import Standing, standing
+from statecore.release import RELEASE
+from statecore.repeating import Repeating
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 10.0
+CLAIM_MS = 60_000
+"""Longer than a webhook may take; then another process, or this one, tries again."""
+WEBHOOK_VARIABLE = "STATECORE_WEBHOOK"
+"""Environment variable with the address of the supervisor's webhook."""
+
+
+class AlertLoop:
+    """Tells each change of an alert once.
+
+    Args:
+        catalog: The figures, and what was told.
+        channel: Name of this way to tell people; several loops of one channel tell each change once.
+        send: Delivers a message; an error that it raises is logged, and the message is sent again later.
+
+    """
+
+    def __init__(self, catalog: Catalog, channel: str, send: Callable[[str], None]) -> None:
+        self._catalog = catalog
+        self._channel = channel
+        self._send = send
+        self._repeating = Repeating("alerts", self.step, INTERVAL_S)
+
+    def start(self) -> None:
+        """Look every ten seconds."""
+        self._repeating.start()
+
+    def stop(self) -> None:
+        """End the loop without waiting for a message that hangs: the next process tells it."""
+        self._repeating.stop()
+
+    def step(self) -> None:
+        """Look once, and tell what has changed.
+
+        Raises:
+            CatalogError: The catalog cannot be reached.
+
+        """
+        for change in untold_changes(self._catalog, self._channel, standings(self._catalog)):
+            if claim(self._catalog, self._channel, change, CLAIM_MS):
+                self._tell(change)
+
+    def _tell(self, change: AlertChange) -> None:
+        (log.warning if change.firing else log.info)("%s", change.text)
+        try:
+            self._send(change.text)
+        except Exception as error:
+            log.error("this alert could not be sent and is sent again later: %s", error)
+            return
+        confirm(self._catalog, self._channel, change)
+
+
+def webhook_sender() -> Callable[[str], None]:
+    """Return what posts to the webhook that the environment names; without one, alerts are only logged.
+
+    Removes the address from the environment: the code of jobs inherits that, and the address is a secret.
+    """
+    url = os.environ.pop(WEBHOOK_VARIABLE, "")
+    if not url:
+        return lambda _: None
+    # An HTTP client takes longer to import than most commands take.
+    from statecore.operations.supervising.webhook import Webhook
+
+    return Webhook(url, f"the variable {WEBHOOK_VARIABLE}", "which is the variable's value").post
+
+
+def standings(catalog: Catalog) -> dict[str, Standing]:
+    """Return how each job stands, by name; a job whose records cannot be read is logged and left out.
+
+    Raises:
+        CatalogError: The catalog cannot be reached.
+
+    """
+    found = {}
+    for job in catalog.jobs():
+        try:
+            found[job.name] = standing(catalog, job)
+        except Exception as error:
+            if type(error) is CatalogError:
+                raise
+            # The other jobs may be ill as well.
+            log.error("how job %r stands cannot be read: %s", job.name, error)
+    return found
+
+
+def firing_alerts(found: Iterable[Standing]) -> list[FiringAlert]:
+    """Return the alerts of these jobs."""
+    return [alert for each in found for alert in job_alerts(each)]
+
+
+def untold_changes(
+    catalog: Catalog, channel: str, found: Mapping[str, Standing], supervisor: SupervisorRecord | None = None
+) -> list[AlertChange]:
+    """Return the changes of alerts that a channel has not told.
+
+    Args:
+        catalog: What was told.
+        channel: The channel.
+        found: How each job stands.
+        supervisor: The supervisor that acted last, for Airflow's loop; None in the supervisor itself, which cannot be
+            dead.
+
+    """
+    now_ms = catalog.now_ms()
+    firing = [*firing_alerts(found.values()), *supervisor_alerts(supervisor, RELEASE, now_ms)]
+    return alert_changes(firing, catalog.told_alerts(channel), {*found, ALL_JOBS}, now_ms)
+
+
+def claim(catalog: Catalog, channel: str, change: AlertChange, ttl_ms: int) -> bool:
+    """Claim to tell a change; of several processes, one succeeds."""
+    return catalog.claim_alert(channel, change.subject, change.alert, firing=change.firing, ttl_ms=ttl_ms)
+
+
+def confirm(catalog: Catalog, channel: str, change: AlertChange) -> None:
+    """Record that people were told of a change."""
+    catalog.confirm_alert(channel, change.subject, change.alert, firing=change.firing)

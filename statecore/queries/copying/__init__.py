@@ -1,0 +1,1 @@
+"""Copies of checkpoints, file by file."""

@@ -1,0 +1,1 @@
+"""A job that is a query of Spark's own: its checkpoints, savepoints and driver."""

@@ -1,0 +1,100 @@
+"""Settles, before a query starts, which checkpoint it goes on from after a rollback."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from pathlib import Path
+
+from statecore.catalog import Catalog, JobRecord
+from statecore.cluster.spark_home import spark_environment
+from statecore.cluster.spark_submit import spark_submit
+from statecore.errors import CommitError, NotProvenError
+from statecore.queries.job.current_checkpoint import checkpoint_in_force
+from statecore.queries.job.new_checkpoint import is_copied, new_checkpoint
+from statecore.storage.workspaces import workspace
+
+log = logging.getLogger(__name__)
+
+# What a copy needs. Agents, plugins and listeners of the job would run a second time beside its driver.
+_CONF = (
+    "spark.driver.bindAddress",
+    "spark.driver.host",
+    "spark.driver.memory",
+    "spark.hadoop.",
+    "spark.jars",
+    "spark.local.dir",
+    "spark.sql.",
+)
+_ERROR = "error: "
+_PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "rescale.py"
+
+
+def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
+    """Return the job with the checkpoint that its query goes on from.
+
+    If the query had begun in the checkpoint that a rollback has left, that one is copied back to the job's number of
+    state partitions, with proof: the older one would give sinks other rows under the numbers of batches they have.
+
+    Args:
+        catalog: Records what was settled.
+        job: The job.
+        generation: The generation that is about to start the query.
+
+    Raises:
+        CommitError: A newer generation runs the job, which settles it.
+        NotProvenError: The copy back failed.
+        CheckpointError: A checkpoint cannot be read.
+        StorageError: The storage fails.
+
+    """
+    if job.left_checkpoint is None:
+        return job
+    source = checkpoint_in_force(job)
+    if source == job.checkpoint:
+        log.info("nothing was begun in %s; the query goes on from %s", job.left_checkpoint, source)
+        return catalog.set_desired(job.name, checkpoint=source)
+    target = new_checkpoint(job, f"{source.rpartition('/')[2]}-back-to-{job.parallelism}")
+    log.info("batches were begun in %s; copying it to %s, %d partitions", source, target, job.parallelism)
+    if not is_copied(source, target):
+        _copy(job, source, target)
+    newest = catalog.newest_generation(job.name)
+    if newest is None or newest.generation != generation or newest.ended:
+        raise CommitError(
+            f"found a newer generation of job {job.name!r}; expected generation {generation} to be the newest; this "
+            "driver leaves it to that one"
+        )
+    return catalog.set_desired(job.name, checkpoint=target)
+
+
+def _copy(job: JobRecord, source: str, target: str) -> None:
+    arguments = ("--checkpoint", source, "--target", target, "--partitions", str(job.parallelism))
+    conf = {key: value for key, value in job.conf.items() if key.startswith(_CONF)}
+    with workspace("back") as folder:
+        # The copy is made on this machine, whatever master this driver's environment names.
+        command = spark_submit(
+            "local[*]", f"{job.name} back to {job.parallelism}", conf, folder / "spark.properties", _PROGRAM, *arguments
+        )
+        done = subprocess.run(
+            command,
+            env=spark_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    for line in done.stdout.splitlines():
+        log.info("%s", line)
+    if done.returncode:
+        raise NotProvenError(
+            f"found that {source} cannot be copied back to {job.parallelism} state partitions: "
+            f"{_last_words(done.stdout)}; expected a copy, with which job {job.name!r} "
+            "goes on after its rollback; see the driver's log"
+        )
+
+
+def _last_words(output: str) -> str:
+    """Return what a program said of its failure: its error, else the last line that is not of a stack trace."""
+    told = [line for line in output.splitlines() if line.strip() and not line[0].isspace()]
+    errors = [line.removeprefix(_ERROR) for line in told if line.startswith(_ERROR)]
+    return (errors or [line.lstrip(": ") for line in told] or ["no output"])[-1]

@@ -1,0 +1,158 @@
+"""Removes copies of checkpoints that statecore made for a job and nobody needs: savepoints, and those it has left.
+
+And what was to become one, when whoever made it was killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+from statecore.catalog import Catalog, JobRecord
+from statecore.errors import CheckpointRefusedError, SavepointInUseError
+from statecore.queries.copying.staging import is_left_over
+from statecore.queries.job.new_checkpoint import CHECKPOINTS
+from statecore.queries.job.savepoints import SAVEPOINTS, is_savepoint
+from statecore.queries.reading.files import INCOMPLETE, canonical_url, files_below, is_local, local_path
+from statecore.queries.reading.origin import ORIGIN, is_copy
+from statecore.storage import in_batches, open_store
+from statecore.storage.urls import normal_url
+
+# As many as S3 deletes in one request.
+_BATCH = 1000
+
+
+def drop_savepoint(url: str, *, progress: Callable[[int, int], None] | None = None) -> int:
+    """Remove a savepoint of a query.
+
+    Safe to interrupt, and to repeat: what is left of one is no checkpoint any more.
+
+    Args:
+        url: The savepoint's folder.
+        progress: Receives the number of files removed so far, and of all.
+
+    Returns:
+        The freed bytes; less than that on a file system where other checkpoints have links to the files.
+
+    Raises:
+        CheckpointRefusedError: It is not a savepoint.
+        StorageError: The storage fails.
+
+    """
+    if not is_savepoint(url):
+        raise CheckpointRefusedError(
+            f"found no savepoint at {url}; expected a folder <store>/{SAVEPOINTS}/NAME with {ORIGIN}, because only "
+            "what statecore took as a savepoint is dropped; remove another checkpoint by hand"
+        )
+    return _remove(normal_url(url).rstrip("/"), progress)
+
+
+def require_unused(catalog: Catalog, url: str) -> None:
+    """Refuse to drop a savepoint that a running rescale may need, or that is a job's checkpoint after all.
+
+    Raises:
+        SavepointInUseError: A run that has not ended began with it, or a job's query writes to it.
+
+    """
+    for job in catalog.jobs():
+        if any(used is not None and canonical_url(used) == canonical_url(url) for used in _checkpoints(job)):
+            raise SavepointInUseError(
+                f"found the savepoint {url} to be the checkpoint of job {job.name!r}; expected one that no query "
+                "writes to; give the job a clone of it: `statecore checkpoint clone`, then `register --checkpoint`"
+            )
+        for run in catalog.rescale_runs(job.name):
+            if run.state == "running" and run.savepoint and _is(job, run.savepoint, url):
+                raise SavepointInUseError(
+                    f"found the savepoint {url} in use by the rescale {run.run_id} of job {job.name!r}; expected no "
+                    "run that needs it; wait until that run has ended"
+                )
+
+
+def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> Iterator[str]:
+    """Yield the checkpoints in a query's store that no job uses any more: rescales and rollbacks left them.
+
+    And what interrupted attempts at a checkpoint or savepoint have left.
+
+    None while a run changes the job, or a rollback is not settled. Who uses what is looked up for each: the removal of
+    the one before may have taken long.
+
+    Args:
+        catalog: Knows who uses which checkpoint.
+        name: The job.
+        untouched_ms: How long nothing may have been written to one. What the catalog does not know of, such as a driver
+            that outlives a change of the job, keeps its checkpoint by writing to it.
+
+    Raises:
+        UnknownJobError: The job is not registered.
+        StorageError: The store cannot be listed.
+
+    """
+    root = open_store(catalog.job(name).store)
+    # Listed before anything is looked up: what a run makes from now on is not among them, and what one has made before
+    # is the job's by the time its lease is gone.
+    for path in [*root.folders(CHECKPOINTS), *root.folders(SAVEPOINTS)]:
+        url = f"{root.url.rstrip('/')}/{path}"
+        may_go = is_left_over(url) or (path.startswith(f"{CHECKPOINTS}/") and is_copy(url))
+        if not may_go or _is_changing(catalog, name) or _is_used(catalog, url):
+            continue
+        if _written_ms(url) <= catalog.now_ms() - untouched_ms:
+            yield url
+
+
+def remove_checkpoint(url: str) -> int:
+    """Remove a surplus checkpoint; return the freed bytes, as ``drop_savepoint`` does.
+
+    Raises:
+        StorageError: The storage fails.
+
+    """
+    return _remove(url, None)
+
+
+def _written_ms(url: str) -> int:
+    """Return when something was last written to a folder, which may have no files yet."""
+    files = [entry.modified_ms for entry in files_below(url)]
+    if not files and is_local(url):
+        with suppress(FileNotFoundError):
+            files.append(int(local_path(url).stat().st_mtime * 1000))
+    return max(files, default=0)
+
+
+def _is_changing(catalog: Catalog, name: str) -> bool:
+    """Tell whether a run changes a job, or its next driver has yet to settle a rollback."""
+    if catalog.lease(name) is not None or any(run.state == "running" for run in catalog.rescale_runs(name)):
+        return True
+    return catalog.job(name).left_checkpoint is not None
+
+
+def _is_used(catalog: Catalog, url: str) -> bool:
+    used = {canonical_url(each) for job in catalog.jobs() for each in _checkpoints(job) if each is not None}
+    return canonical_url(url) in used
+
+
+def _checkpoints(job: JobRecord) -> tuple[str | None, str | None]:
+    return job.checkpoint, job.left_checkpoint
+
+
+def _is(job: JobRecord, path: str, url: str) -> bool:
+    whole = path if "://" in path or path.startswith("/") else f"{open_store(job.store).url.rstrip('/')}/{path}"
+    return canonical_url(whole) == canonical_url(url)
+
+
+def _remove(url: str, progress: Callable[[int, int], None] | None) -> int:
+    store = open_store(url)
+    files = [entry for entry in files_below(url) if entry.path not in (INCOMPLETE, ORIGIN)]
+    # From here on nobody takes the rest for a checkpoint. What it is known by goes last, so that this can be repeated.
+    store.write(INCOMPLETE, b"dropped")
+    removed = 0
+    for batch in in_batches(files, _BATCH):
+        store.delete_all(entry.path for entry in batch)
+        removed += len(batch)
+        if progress is not None:
+            progress(removed, len(files))
+    store.delete_all([ORIGIN, INCOMPLETE])
+    if is_local(url):
+        # Folders that had no files of their own.
+        shutil.rmtree(local_path(url), ignore_errors=True)
+    return sum(entry.size for entry in files)

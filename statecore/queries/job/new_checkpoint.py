@@ -1,0 +1,32 @@
+"""Checkpoints that statecore makes for a job, a query of Spark's own.
+
+::
+
+    <store>/checkpoints/<name>/     the checkpoint of the job, once a rescale has succeeded
+"""
+
+from __future__ import annotations
+
+from statecore.catalog import JobRecord
+from statecore.queries.reading.checkpoint import newest_batches
+from statecore.queries.reading.files import INCOMPLETE
+from statecore.queries.reading.origin import read_origin
+from statecore.storage import open_store, safe_path
+from statecore.storage.urls import normal_url
+
+CHECKPOINTS = "checkpoints"
+
+
+def new_checkpoint(job: JobRecord, name: str) -> str:
+    """Return the URL of a checkpoint that a job may get."""
+    return f"{open_store(job.store).url.rstrip('/')}/{safe_path(f'{CHECKPOINTS}/{name}')}"
+
+
+def is_copied(source: str, target: str) -> bool:
+    """Tell whether a whole copy of a checkpoint as it is now is there, which an earlier attempt has made."""
+    store = open_store(target)
+    origin = read_origin(store)
+    if origin is None or store.size(INCOMPLETE) is not None:
+        return False
+    copied = origin.batch if origin.pending is None else origin.pending
+    return newest_batches(open_store(normal_url(source))) == (origin.batch, copied)

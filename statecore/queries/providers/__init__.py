@@ -1,0 +1,1 @@
+"""Spark's state store providers: read and rewrite their files."""

@@ -1,0 +1,72 @@
+"""How many rows each state partition has, without Spark.
+
+On the HDFS-backed provider they are counted in the files. For RocksDB they are what Spark counted when it wrote a
+snapshot; where the newest version is a changelog, they are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from statecore.errors import CheckpointRefusedError
+from statecore.queries.reading.checkpoint import SparkCheckpoint
+from statecore.queries.reading.operators import StatefulOperator
+from statecore.queries.reading.state_files import partitions_with_state
+from statecore.queries.reading.stores import StateStore
+
+
+def recorded_rows(
+    checkpoint: SparkCheckpoint, operator: StatefulOperator, done: Callable[[], None]
+) -> tuple[int | None, ...]:
+    """Return the rows of each state partition of an operator, of all its stores; None where they are not known.
+
+    Args:
+        checkpoint: The checkpoint.
+        operator: One of its operators.
+        done: Called when a store has been looked at.
+
+    Raises:
+        CheckpointDamagedError: A file is missing or not whole.
+        StorageError: The storage fails.
+
+    """
+    with_state = partitions_with_state(checkpoint, operator)
+    total: list[int | None] = [0] * operator.partitions
+    for index, store in enumerate(operator.stores):
+        for partition, rows in zip(with_state, _of_store(checkpoint, store, index, with_state), strict=True):
+            before = total[partition]
+            total[partition] = None if before is None or rows is None else before + rows
+        done()
+    return tuple(total)
+
+
+def _of_store(checkpoint: SparkCheckpoint, store: StateStore, index: int, partitions: range) -> Sequence[int | None]:
+    try:
+        if checkpoint.provider == "hdfs":
+            return _counted(checkpoint, store, partitions)
+        if checkpoint.provider == "rocksdb":
+            return _recorded(checkpoint, store, index, partitions)
+    except CheckpointRefusedError:
+        # An unknown codec, for example; what else there is to show does not depend on it.
+        pass
+    return [None] * len(partitions)
+
+
+def _counted(checkpoint: SparkCheckpoint, store: StateStore, partitions: range) -> Sequence[int | None]:
+    # Imported on demand: only this needs NumPy.
+    from statecore.queries.providers.hdfs.files import StateFiles
+
+    def count(partition: int) -> int:
+        files = StateFiles.of(checkpoint.store, store.folder(partition), checkpoint.conf)
+        return len(files.load(checkpoint.version))
+
+    # One at a time: memory is bounded by a partition.
+    return [count(partition) for partition in partitions]
+
+
+def _recorded(checkpoint: SparkCheckpoint, store: StateStore, index: int, partitions: range) -> Sequence[int | None]:
+    from statecore.queries.providers.rocksdb.recorded import recorded_keys
+
+    ids = checkpoint.commit.unique_ids
+    of_store = None if ids is None else [each[index] for each in ids[store.operator]]
+    return recorded_keys(checkpoint.store, store, checkpoint.version, of_store)[: len(partitions)]

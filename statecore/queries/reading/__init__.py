@@ -1,0 +1,1 @@
+"""What a checkpoint of Spark says of itself: operators, logs, schemas, state files, sources."""

@@ -1,0 +1,23 @@
+"""What a job's store keeps of its record in the catalog."""
+
+from __future__ import annotations
+
+from statecore.catalog import JobRecord
+from statecore.snapshot.job_definition import JobDefinition
+
+
+def definition_of(job: JobRecord) -> JobDefinition:
+    """Return what a job's store keeps of its record."""
+    return JobDefinition(
+        name=job.name,
+        artifact=job.artifact,
+        artifact_sha256=job.artifact_sha256,
+        store=job.store,
+        master_url=job.master_url,
+        cluster=job.cluster,
+        conf=job.conf,
+        settings=job.settings,
+        parallelism=job.parallelism,
+        max_parallelism=job.max_parallelism,
+        checkpoint=job.checkpoint,
+    )
