@@ -12,12 +12,13 @@ SEED ?=
 ONLY ?=
 GROUP ?=
 NAME ?=
+FOLDERS ?= tests
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Some containers set it. Each of hundreds of processes would then compile all its modules anew: 4 s instead of none.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java classes kafka demo stop unit test e2e queries chaos bench policies docs lint audit invariants migration pictures clean
+.PHONY: help setup java classes kafka demo stop unit test part stories nightly e2e queries chaos bench policies docs lint audit invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -26,8 +27,10 @@ help:
 	@echo "make demo QUERY=1    the same with a query of Spark's own: its checkpoint from 2 to 6 state partitions"
 	@echo "make demo KAFKA=1    the same with Kafka: flights come through a topic, alerts go into one; needs Maven"
 	@echo "make unit            the quick tests, which need only Python, and what of statecore they cover"
-	@echo "make test            run all tests but those of e2e"
-	@echo "make e2e             rescales, failures and kills through a whole Airflow; a quarter of an hour"
+	@echo "make test            every promise once: what make unit runs, then Spark, PostgreSQL, Kafka, Airflow, a browser"
+	@echo "make stories         two stories through a whole Airflow: a rescale from the form and back, and an outage"
+	@echo "make nightly         every test there is, all stories and queries included; takes hours"
+	@echo "make e2e             all stories: rescales, failures and kills through a whole Airflow; a quarter of an hour"
 	@echo "make queries         rescale checkpoints of Spark's own queries, every kind on every provider; takes hours"
 	@echo "make chaos           strike at a job and all it stands on 80 times; SEED=n replays, ROUNDS=n is longer;"
 	@echo "                     then 200 times at a job from one Kafka topic to another, and its broker"
@@ -98,17 +101,29 @@ PYTEST := $(BIN)/python -m pytest --dist worksteal --numprocesses
 
 # Three at a time on two cores: now and then one of them waits. The floor is what these tests cover, rounded down.
 unit: setup
-	@$(PYTEST) 3 -m unit -o tmp_path_retention_policy=failed --cov=statecore --cov-report=term:skip-covered --cov-fail-under=87
+	@$(PYTEST) 3 -m "unit and not nightly" -o tmp_path_retention_policy=failed --cov=statecore --cov-report=term:skip-covered --cov-fail-under=87
 
 # Two at a time: each starts programs that run beside it.
 test: unit $(CLASSES) kafka
-	@$(PYTEST) 2 -m "not unit and not queries and not e2e"
+	@$(PYTEST) 2 -m "not unit and not nightly and not queries and not e2e"
+
+# Some folders of `make test`, where several machines share them.
+part: $(CLASSES) kafka
+	@$(PYTEST) 2 -m "not nightly" $(FOLDERS)
 
 # One after the other in one Airflow; each goes on from what the one before has left, so the first failure ends it.
+STORIES = $(BIN)/python -m pytest --capture=no --exitfirst --session-timeout 2400 tests/e2e
 e2e: $(CLASSES) kafka
-	@$(BIN)/python -m pytest -m e2e --capture=no --exitfirst --session-timeout 2400 tests/e2e
+	@$(STORIES)
 
-# Outside the gate, which tries each operator once per provider.
+stories: $(CLASSES)
+	@$(STORIES) -m "not nightly"
+
+nightly: $(CLASSES) kafka
+	@$(PYTEST) 2 -m "not e2e"
+	@$(STORIES)
+
+# Every operator on every provider; `make test` tries each operator once.
 queries: $(CLASSES)
 	@$(PYTEST) 2 -m queries tests/queries $(if $(ONLY),-k "$(ONLY)")
 

@@ -1,5 +1,6 @@
 """One job's day, from its first backlog to its page in the evening; each test goes on from where the one before ended.
 
+`make stories` runs two of them: a rescale from the form and the way back, and the outage.
 At the end of every one the job runs, nobody holds it, and its output is what an undisturbed run would have published.
 """
 
@@ -35,6 +36,7 @@ FAILURES = [
 CHARTS = ("rate", "backlog", "epochs", "parallelism")
 
 
+@pytest.mark.nightly
 def test_autoscale_takes_a_job_that_begins_with_a_backlog_to_four_subtasks_and_back_unasked(world: World) -> None:
     world.catalog.set_policy(JOB, POLICY)
 
@@ -105,6 +107,7 @@ def test_the_run_back_is_approved_and_goes_on_when_the_scheduler_is_killed_betwe
     world.check(SMALL)
 
 
+@pytest.mark.nightly
 def test_a_rescale_that_is_not_approved_changes_nothing(world: World) -> None:
     before = world.catalog.job(JOB)
     run = world.trigger("rescale", "not-approved", **LARGE, method="live", approval=True)
@@ -142,6 +145,7 @@ def test_catch_up_drains_a_backlog_and_goes_back_though_triggerer_and_api_server
     world.check(SMALL)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("fault", "conf"), FAILURES, ids=[fault for fault, _ in FAILURES])
 def test_a_failure_at_each_step_is_rolled_back_and_the_job_goes_on(
     world: World, fault: str, conf: dict[str, object]
@@ -150,6 +154,7 @@ def test_a_failure_at_each_step_is_rolled_back_and_the_job_goes_on(
     world.check(SMALL)
 
 
+@pytest.mark.nightly
 def test_a_failure_while_the_cluster_shrinks_takes_no_job_back_that_was_verified(world: World) -> None:
     world.catalog.set_desired_workers(world.stack.cluster, 2)
     world.arm("shrink_cluster@begun")
@@ -160,6 +165,7 @@ def test_a_failure_while_the_cluster_shrinks_takes_no_job_back_that_was_verified
     world.check(SMALL)
 
 
+@pytest.mark.nightly
 def test_a_user_aborts_a_rescale_on_the_page_of_the_job(world: World, page: Page) -> None:
     world.feed(2)
     run = world.trigger("rescale", "aborted", **LARGE, method="by_reference")
@@ -173,6 +179,7 @@ def test_a_user_aborts_a_rescale_on_the_page_of_the_job(world: World, page: Page
     world.check(SMALL)
 
 
+@pytest.mark.nightly
 def test_a_rollback_that_is_killed_is_tried_again(world: World) -> None:
     world.arm("rollback@begun", "kill")
     fail(world, "stop_with_savepoint@begun", {"parallelism": 4, "method": "by_reference"})
@@ -180,6 +187,7 @@ def test_a_rollback_that_is_killed_is_tried_again(world: World) -> None:
     world.check(SMALL)
 
 
+@pytest.mark.nightly
 def test_a_run_that_nobody_goes_on_with_is_undone_by_the_supervisor(world: World) -> None:
     world.feed(4)
     world.arm("rescale_state@ended", "kill")
@@ -201,6 +209,7 @@ def test_a_run_that_nobody_goes_on_with_is_undone_by_the_supervisor(world: World
     world.check(SMALL)
 
 
+@pytest.mark.nightly
 def test_the_page_shows_every_rescale_decision_and_savepoint(world: World, page: Page) -> None:
     page.goto(f"{world.url}/statecore/")
     expect(page.locator(f"tr[data-job={JOB}] .condition")).to_have_text("running")

@@ -18,6 +18,8 @@ from statecore.queries.reading.checkpoint import open_checkpoint
 from tests.e2e import query
 from tests.e2e.world import JOB, SPARK_CONF, World
 
+pytestmark = pytest.mark.nightly
+
 QUERY = "counts"
 KEYS, ROWS_PER_FILE = 20, 300
 

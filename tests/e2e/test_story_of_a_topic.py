@@ -19,6 +19,8 @@ from tests.support.jobs import topics
 from tests.support.kafka import KafkaBroker, kafka, topic
 from tests.support.s3 import new_store
 
+pytestmark = pytest.mark.nightly
+
 __all__ = ["kafka", "topic"]
 
 NUMBERED = "numbered"

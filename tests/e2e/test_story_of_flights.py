@@ -15,6 +15,8 @@ from tests.e2e.flights import FLIGHTS, HOT_CARRIER, PARALLELISM, Flights
 from tests.e2e.world import JOB, World
 from tests.support.s3 import new_store
 
+pytestmark = pytest.mark.nightly
+
 POLICY = {
     "min_parallelism": PARALLELISM,
     "max_parallelism": 2 * PARALLELISM,

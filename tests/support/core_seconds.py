@@ -22,6 +22,8 @@ import pytest
 
 DEAREST = 20
 """Number of tests that are printed one by one."""
+WORTH_A_LINE = 1.0
+"""Core-seconds of a test that is printed at least."""
 SAMPLE_S = 1.0
 """Time between two samples. A detached process is charged up to the last sample before its end."""
 FRESH_S = 0.2
@@ -152,4 +154,5 @@ class _Costs:
             terminalreporter.line(f"{cost:8.1f}  {folder}")
         terminalreporter.section(f"the {DEAREST} dearest tests, in core-seconds")
         for test in sorted(self._of, key=lambda each: -self._of[each])[:DEAREST]:
-            terminalreporter.line(f"{self._of[test]:8.1f}  {test}")
+            if self._of[test] >= WORTH_A_LINE:
+                terminalreporter.line(f"{self._of[test]:8.1f}  {test}")

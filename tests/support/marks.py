@@ -1,4 +1,7 @@
-"""Each test has one mark, that of its folder: ``tests/<mark>/…``."""
+"""Each test has one mark, that of its folder: ``tests/<mark>/…``; and ``nightly`` where another test shows the same.
+
+``make test`` runs what has neither that mark nor one of ``OUTSIDE_MAKE_TEST``, ``make nightly`` runs everything.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +17,29 @@ MARKS = {
     "kafka": "starts a Kafka broker, and Spark where a job reads from it; needs the jars of `make kafka`",
     "airflow": "imports or starts Airflow, and what its steps need",
     "browser": "starts Airflow's API server and Chromium",
-    "queries": "starts Spark; every kind of query on every provider, outside the gate; make queries",
+    "queries": "starts Spark; every kind of query on every provider; make queries",
     "e2e": "stories through a whole Airflow on PostgreSQL, Spark, S3, Kafka and Chromium; make e2e",
 }
+OUTSIDE_MAKE_TEST = ("queries", "e2e")
+NIGHTLY = "nightly"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     for mark, needs in MARKS.items():
         config.addinivalue_line("markers", f"{mark}: {needs}")
+    config.addinivalue_line("markers", f"{NIGHTLY}: shows once more, or elsewhere, what a test of make test shows")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With ``-m unit`` no other folder is imported: what its tests need may not be installed."""
-    mark = _folder(collection_path, config.rootpath)
-    return True if mark in MARKS and config.option.markexpr in MARKS and mark != config.option.markexpr else None
+    """With ``-m unit`` no other folder is imported: what its tests need may not be installed. And none that is refused.
+
+    Of expressions, those of terms joined by ``and`` are understood; with others, all folders are imported.
+    """
+    mark, terms = _folder(collection_path, config.rootpath), config.option.markexpr.split(" and ")
+    if mark not in MARKS:
+        return None
+    others = any(term in MARKS and term != mark for term in terms)
+    return True if others or f"not {mark}" in terms else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -22,11 +22,17 @@ def run(pytester: pytest.Pytester, *arguments: str, **files: str) -> pytest.RunR
 def test_a_test_is_chosen_by_the_mark_of_its_folder(pytester: pytest.Pytester) -> None:
     files = {f"{mark}__deep__test_{mark}": TEST for mark in MARKS}
     run(pytester, "-m", "spark", **files).assert_outcomes(passed=1)
-    run(pytester, "-m", "not spark", **files).assert_outcomes(passed=len(MARKS) - 1, deselected=1)
+    run(pytester, "-m", "not spark", **files).assert_outcomes(passed=len(MARKS) - 1)
 
 
-def test_with_a_mark_the_other_folders_are_not_even_imported(pytester: pytest.Pytester) -> None:
-    done = run(pytester, "-m", "unit", unit__test_one=TEST, airflow__test_two="import no_such_airflow\n")
+@pytest.mark.parametrize("expression", ["unit", "unit and not nightly"])
+def test_with_a_mark_the_other_folders_are_not_even_imported(pytester: pytest.Pytester, expression: str) -> None:
+    done = run(pytester, "-m", expression, unit__test_one=TEST, airflow__test_two="import no_such_airflow\n")
+    done.assert_outcomes(passed=1)
+
+
+def test_a_folder_that_is_refused_is_not_even_imported(pytester: pytest.Pytester) -> None:
+    done = run(pytester, "-m", "not airflow and not e2e", unit__test_one=TEST, airflow__test_two="import no_airflow\n")
     done.assert_outcomes(passed=1)
 
 

@@ -12,6 +12,7 @@ from statecore.catalog import Catalog
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.scripted_driver import ScriptedDriver
 from tests.support.paths import REPO
+from tests.support.tiers import nightly
 from tests.support.webhook import Webhook
 
 
@@ -71,12 +72,12 @@ def test_the_dag_takes_a_running_job_to_another_parallelism_and_size(
 @pytest.mark.parametrize(
     ("step", "stopped_by"),
     [
-        ("grow_cluster", "stop_with_savepoint"),
-        ("stop_with_savepoint", "resize_cluster"),
-        ("resize_cluster", "rescale_state"),
-        ("rescale_state", "restart"),
+        nightly("grow_cluster", "stop_with_savepoint"),
+        nightly("stop_with_savepoint", "resize_cluster"),
+        nightly("resize_cluster", "rescale_state"),
+        nightly("rescale_state", "restart"),
         ("restart", "verify"),
-        ("verify", "rollback"),
+        nightly("verify", "rollback"),
     ],
 )
 def test_a_step_that_a_person_marks_as_successful_does_not_make_a_run_look_successful(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.chaos.campaign import carry_out
 from tests.chaos.clocks import has_clocks
 from tests.chaos.processes import CLUSTER
@@ -13,6 +15,8 @@ from tests.chaos.strikes import strike
 from tests.chaos.strikes.savepoints import rescale
 from tests.chaos.world import World
 from tests.support.postgres import Replicated
+
+pytestmark = pytest.mark.nightly
 
 SEED = 11
 

@@ -22,6 +22,7 @@ from tests.spark.queries.damage import DAMAGES, truncate
 from tests.spark.queries.streams import BY_NAME, HDFS, PROVIDERS, ROCKSDB, Provider, run
 from tests.support.shell import assert_refused
 from tests.support.shell import run as shell
+from tests.support.tiers import every_value_once
 
 Made = Callable[[str, Provider], Path]
 
@@ -61,8 +62,7 @@ def assert_nothing_made(
     return caught.value
 
 
-@pytest.mark.parametrize("provider", PROVIDERS, ids=str)
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(("provider", "damage"), every_value_once(PROVIDERS, DAMAGES))
 def test_a_damaged_state_file_is_noticed(
     spark: SparkSession, made: Made, tmp_path: Path, provider: Provider, damage: str
 ) -> None:
@@ -167,8 +167,7 @@ def _some_key(spark: SparkSession, path: Path) -> bytes:
     return bytes(row["key_bytes"])
 
 
-@pytest.mark.parametrize("provider", [HDFS, ROCKSDB], ids=str)
-@pytest.mark.parametrize("wrong", [_moved, _changed, _lost], ids=["moved", "changed", "lost"])
+@pytest.mark.parametrize(("wrong", "provider"), every_value_once([_moved, _changed, _lost], [HDFS, ROCKSDB]))
 def test_one_wrong_row_is_noticed(
     spark: SparkSession,
     made: Made,
@@ -182,8 +181,7 @@ def test_one_wrong_row_is_noticed(
     assert_nothing_made(spark, path, tmp_path / "target", NotProvenError, "operator 0", "default")
 
 
-@pytest.mark.parametrize("provider", [HDFS, ROCKSDB], ids=str)
-@pytest.mark.parametrize("wrong", [_moved, _changed, _lost], ids=["moved", "changed", "lost"])
+@pytest.mark.parametrize(("wrong", "provider"), every_value_once([_moved, _changed, _lost], [HDFS, ROCKSDB]))
 def test_one_wrong_row_of_a_finished_copy_is_noticed_by_verify(
     spark: SparkSession,
     made: Made,

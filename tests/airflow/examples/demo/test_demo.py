@@ -18,7 +18,7 @@ from examples.stack.stack import Stack
 from tests.support.processes import naming
 from tests.support.waiting import wait
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.nightly]
 
 FLIGHTS = 60_000
 # Small epochs, so that each part of the backlog takes several.

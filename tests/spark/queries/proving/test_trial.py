@@ -32,6 +32,7 @@ from tests.spark.queries.streams import (
     feed,
     run,
 )
+from tests.support.tiers import every_value_once, nightly
 
 Files = dict[str, bytes]
 
@@ -78,19 +79,19 @@ def totals(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
 @pytest.mark.parametrize(
     ("name", "provider"),
     [
-        ("aggregation-complete", HDFS),
         ("aggregation-update", ROCKSDB_V2_CHANGELOG),
-        ("windows-append", HDFS),
-        ("global-aggregation", ROCKSDB),
         ("session-windows", ROCKSDB_CHANGELOG),
         ("distinct-within-watermark", HDFS),
-        ("join-left-outer", HDFS),
         ("join-left-outer-3", ROCKSDB_V2),
-        ("groups-with-state", HDFS),
         ("groups-with-state-processing-time", ROCKSDB),
-        ("transform-with-state-in-pandas", ROCKSDB),
         ("transform-with-state-ttl", ROCKSDB_V2_CHANGELOG),
         ("windows-of-join", HDFS),
+        nightly("aggregation-complete", HDFS),
+        nightly("windows-append", HDFS),
+        nightly("global-aggregation", ROCKSDB),
+        nightly("join-left-outer", HDFS),
+        nightly("groups-with-state", HDFS),
+        nightly("transform-with-state-in-pandas", ROCKSDB),
     ],
     ids=str,
 )
@@ -136,8 +137,7 @@ def test_a_batch_that_changes_state_is_noticed(
         trial_restart(spark, str(checkpoint), query_of(stream, tmp_path), {}, scratch)
 
 
-@pytest.mark.parametrize("written", [True, False], ids=["written", "logged"])
-@pytest.mark.parametrize("provider", [HDFS, ROCKSDB_V2], ids=str)
+@pytest.mark.parametrize(("provider", "written"), every_value_once([HDFS, ROCKSDB_V2], [True, False]))
 def test_a_pending_batch_is_not_run(
     spark: SparkSession, tmp_path: Path, scratch: Path, provider: Provider, written: bool
 ) -> None:
@@ -281,25 +281,23 @@ def missing_column(source: DataFrame) -> DataFrame:
     return source.groupBy("gone").count()
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (other_key, "schema"),
-        (other_value, "schema"),
-        (other_operator, "operator"),
-        (further_operator, "operator"),
-        (no_operator, "operator"),
-        (two_sources, "source"),
-    ],
-)
-@pytest.mark.parametrize("provider", [HDFS, ROCKSDB], ids=str)
+REASONS: dict[Callable[[DataFrame], DataFrame], str] = {
+    other_key: "schema",
+    other_value: "schema",
+    other_operator: "operator",
+    further_operator: "operator",
+    no_operator: "operator",
+    two_sources: "source",
+}
+
+
+@pytest.mark.parametrize(("change", "provider"), every_value_once(REASONS, [HDFS, ROCKSDB]))
 def test_another_query_is_refused_with_what_spark_says(
     spark: SparkSession,
     tmp_path: Path,
     scratch: Path,
     provider: Provider,
     change: Callable[[DataFrame], DataFrame],
-    reason: str,
 ) -> None:
     stream = BY_NAME["aggregation-update"]
     checkpoint = run(spark, stream, tmp_path, stream.batches(0, 2), provider)
@@ -308,7 +306,9 @@ def test_another_query_is_refused_with_what_spark_says(
     def build(session: SparkSession, settings: dict[str, str]) -> DataFrame:
         return change(reader(session, stream, tmp_path))
 
-    with pytest.raises(NotProvenError, match=rf"does not restart .*: .*(?i:{reason}).*; expected .*; give the query"):
+    with pytest.raises(
+        NotProvenError, match=rf"does not restart .*: .*(?i:{REASONS[change]}).*; expected .*; give the query"
+    ):
         trial_restart(spark, str(checkpoint), build, {}, scratch)
     assert files(tmp_path) == before
 
