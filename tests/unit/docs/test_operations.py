@@ -14,7 +14,7 @@ PAGE = (REPO / "docs" / "operations.md").read_text()
 SAID = "".join(
     path.read_text()
     for folder in ("cli", "operations", "catalog")
-    for path in (REPO / "statecore" / folder).glob("*.py")
+    for path in (REPO / "statecore" / folder).rglob("*.py")
 )
 SYMPTOMS = [row.split(" | ")[0] for row in re.findall(r"^\| (.* \| .*) \|$", PAGE, re.MULTILINE)]
 QUOTED = [quoted for row in SYMPTOMS for quoted in re.findall(r'"([^"]+)"', row)]
