@@ -11,7 +11,7 @@ import typer
 from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, OptionalCatalogUrl
 from statecore.cli.output import console, print_json, progress, table
-from statecore.operations import changes as rescaling
+from statecore.operations import changes
 from statecore.operations.downtime import Downtime, downtime_words, expected_downtime
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import Manifest
@@ -36,8 +36,8 @@ def plan(
     if catalog is not None and not _is_path(what):
         with Catalog(catalog) as opened:
             if opened.job(what).is_query:
-                request = rescaling.RescaleRequest(job=what, parallelism=parallelism, max_parallelism=max_parallelism)
-                _print_query(rescaling.plan(opened, request, check=False), as_json)
+                request = changes.RescaleRequest(job=what, parallelism=parallelism, max_parallelism=max_parallelism)
+                _print_query(changes.plan(opened, request, check=False), as_json)
                 return
     store, manifest = _found(what, catalog)
     with progress("counting rows") as report:
@@ -60,7 +60,7 @@ def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, Manifest]:
     return store, newest_to_plan(store, what)
 
 
-def _print_query(planned: rescaling.Plan, as_json: bool) -> None:
+def _print_query(planned: changes.Plan, as_json: bool) -> None:
     """Print the plan for a query of Spark's own."""
     assert planned.query is not None
     downtime, shown = planned.downtime, planned.query

@@ -1,4 +1,4 @@
-"""The autoscaling policy: pure functions from a job's figures to a diagnosis and a decision, and a simulator."""
+"""The autoscaling policy: pure functions from a job's figures to a diagnosis and a decision."""
 
 from statecore.policy.arrivals import arriving
 from statecore.policy.capacity import Throughput, throughput

@@ -126,6 +126,7 @@ def test_every_record_is_counted_and_put_out_once_over_kills_a_stop_new_partitio
         wait(lambda: [each.records for each in bench.catalog.backlogs(JOB)[-1].sources] == [0], "no backlog")
 
 
+@pytest.mark.nightly
 def test_under_load_the_job_is_rescaled_live_and_by_reference_and_puts_out_every_record_once(
     bench: Bench, kafka: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,17 +10,23 @@ from statecore.queries.copying.clone import clone
 from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.queries.show import show
 from tests.spark.queries.streams import BY_NAME, HDFS, ROCKSDB_V2_CHANGELOG, Kill, outputs, run, share_outputs
+from tests.support.tiers import nightly
 
+SINK, NO_SINK = True, False
 CELLS = [
-    ("aggregation-update", HDFS),
-    ("global-aggregation", HDFS),
-    ("join-left-outer", ROCKSDB_V2_CHANGELOG),
-    ("transform-with-state-in-pandas", ROCKSDB_V2_CHANGELOG),
+    ("aggregation-update", HDFS, SINK),
+    ("global-aggregation", HDFS, NO_SINK),
+    ("join-left-outer", ROCKSDB_V2_CHANGELOG, NO_SINK),
+    ("transform-with-state-in-pandas", ROCKSDB_V2_CHANGELOG, SINK),
+    nightly("aggregation-update", HDFS, NO_SINK),
+    nightly("global-aggregation", HDFS, SINK),
+    nightly("join-left-outer", ROCKSDB_V2_CHANGELOG, SINK),
+    nightly("transform-with-state-in-pandas", ROCKSDB_V2_CHANGELOG, NO_SINK),
 ]
 
 
-@pytest.mark.parametrize("written", [True, False], ids=["between sink and commit", "before the sink"])
-@pytest.mark.parametrize(("name", "provider"), CELLS, ids=[f"{name}-{provider}" for name, provider in CELLS])
+# Killed when the sink has its batch, or before.
+@pytest.mark.parametrize(("name", "provider", "written"), CELLS, ids=str)
 def test_a_query_goes_on_from_a_clone(spark, tmp_path, name, provider, written):
     stream = BY_NAME[name]
     source = run(spark, stream, tmp_path, stream.batches(0, 3), provider, kill=Kill(2, written))

@@ -17,6 +17,7 @@ from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.queries.rows.keys import key_schema
 from statecore.queries.rows.placement import placed
 from tests.spark.queries.streams import BY_NAME, HDFS, outputs, run, share_outputs, state
+from tests.support.tiers import nightly
 
 CHECKSUMS = {"spark__sql__streaming__stateStore__rowChecksum__enabled": "true"}
 
@@ -91,9 +92,9 @@ def test_rows_are_those_that_spark_reads_and_lie_where_spark_looks(spark, tmp_pa
 @pytest.mark.parametrize(
     ("name", "conf"),
     [
-        ("aggregation-update", codec("zstd")),
-        ("windows-append", CHECKSUMS),
-        ("global-aggregation", codec("snappy")),
+        nightly("aggregation-update", codec("zstd")),
+        nightly("windows-append", CHECKSUMS),
+        nightly("global-aggregation", codec("snappy")),
         ("session-windows", codec("lzf")),
         ("join-left-outer", CHECKSUMS | codec("zstd")),
         ("every-key", {}),
