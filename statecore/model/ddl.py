@@ -47,8 +47,8 @@ def parse_schema(ddl: str) -> tuple[Field, ...]:
     tree = _read("struct", ddl)
     if tree is None:
         raise UnsupportedTypeError(
-            f"Found the schema {ddl!r}; expected columns with a name and a type, separated by commas, as in "
-            f"'k string, total bigint', of the types {_SUPPORTED}. Put unusual names in backticks."
+            f"found the schema {ddl!r}; expected columns with a name and a type, separated by commas, as in "
+            f"'k string, total bigint', of the types {_SUPPORTED}; put unusual names in backticks"
         )
     return _convert_fields(tree, ddl)
 
@@ -127,8 +127,8 @@ def _convert_fields(tree: exp.DataType, ddl: str) -> tuple[Field, ...]:
     for field in fields:
         if (folded := field.name.casefold()) in seen:
             raise UnsupportedTypeError(
-                f"Found two fields named {seen[folded]!r} and {field.name!r} in {ddl!r}; expected names that "
-                "differ in more than case. Rename one."
+                f"found two fields named {seen[folded]!r} and {field.name!r} in {ddl!r}; expected names that "
+                "differ in more than case; rename one"
             )
         seen[folded] = field.name
     return fields
@@ -137,8 +137,8 @@ def _convert_fields(tree: exp.DataType, ddl: str) -> tuple[Field, ...]:
 def _convert_field(part: exp.Expression, ddl: str) -> Field:
     if not isinstance(part, exp.ColumnDef) or not isinstance(part.args.get("kind"), exp.DataType):
         raise UnsupportedTypeError(
-            f"Found {_sql(part)!r} where a field belongs, in {ddl!r}; expected a name and a type, as in "
-            f"'a:int'. The types are {_SUPPORTED}."
+            f"found {_sql(part)!r} where a field belongs, in {ddl!r}; expected a name and a type, as in "
+            f"'a:int'; the types are {_SUPPORTED}"
         )
     kind, nullable = part.args["kind"].copy(), True
     for constraint in part.args.get("constraints") or ():
@@ -149,8 +149,8 @@ def _convert_field(part: exp.Expression, ddl: str) -> Field:
             kind.set("collate", rule.this)
         elif not isinstance(rule, exp.CommentColumnConstraint):
             raise UnsupportedTypeError(
-                f"Found {_sql(constraint)!r} at the field {part.name!r} in {ddl!r}; expected nothing but "
-                "NOT NULL, COLLATE and COMMENT after a type. Remove it."
+                f"found {_sql(constraint)!r} at the field {part.name!r} in {ddl!r}; expected nothing but "
+                "NOT NULL, COLLATE and COMMENT after a type; remove it"
             )
     return Field(part.name, _convert(kind, ddl), nullable)
 
@@ -177,22 +177,22 @@ def _sql(tree: exp.Expression) -> str:
 
 def _refusal(ddl: str, part: str | None = None) -> UnsupportedTypeError:
     return UnsupportedTypeError(
-        f"Found the type {ddl!r}; expected one of {_SUPPORTED}. {_remedy((part or ddl).strip().lower())}"
+        f"found the type {ddl!r}; expected one of {_SUPPORTED}; {_remedy((part or ddl).strip().lower())}"
     )
 
 
 _REMEDIES = {
-    r".*\bvariant\b": "Keep a variant as string: to_json(…), and parse_json(…) when reading.",
-    r".*\bnot null": "NOT NULL belongs after a field of a struct or a column; remove it here.",
-    r".*\b(void|null)\b": "Give the column a type: CAST(NULL AS …).",
-    r"interval|time(\(|$)": "Keep a duration or a time of day as bigint, e.g. in microseconds.",
-    r"timestamp": "Write timestamp (an instant, in UTC) or timestamp_ntz (no time zone), without precision.",
-    r"decimal": f"Choose a precision from 1 to {MAX_DECIMAL_PRECISION} and a scale no larger than that.",
-    r"map<": "Name a key and a value type, and keep maps out of the key.",
-    r"(var)?char": "Give the length, or write string.",
+    r".*\bvariant\b": "keep a variant as string: to_json(…), and parse_json(…) when reading",
+    r".*\bnot null": "remove NOT NULL here, which belongs after a field of a struct or a column",
+    r".*\b(void|null)\b": "give the column a type: CAST(NULL AS …)",
+    r"interval|time(\(|$)": "keep a duration or a time of day as bigint, e.g. in microseconds",
+    r"timestamp": "write timestamp (an instant, in UTC) or timestamp_ntz (no time zone), without precision",
+    r"decimal": f"choose a precision from 1 to {MAX_DECIMAL_PRECISION} and a scale no larger than that",
+    r"map<": "name a key and a value type, and keep maps out of the key",
+    r"(var)?char": "give the length, or write string",
 }
 
 
 def _remedy(part: str) -> str:
     found = (remedy for pattern, remedy in _REMEDIES.items() if re.match(pattern, part))
-    return next(found, "Correct the spelling, or cast the column to one of these.")
+    return next(found, "correct the spelling, or cast the column to one of these")

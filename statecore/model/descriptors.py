@@ -73,14 +73,14 @@ class StateTtlConfig:
     def __post_init__(self) -> None:
         if not isinstance(self.ttl, timedelta) or self.ttl < timedelta(milliseconds=1):
             raise ConfigurationError(
-                f"Found the time to live {self.ttl!r}; expected a timedelta of at least one millisecond. "
-                "For state that never expires, omit the descriptor's ttl."
+                f"found the time to live {self.ttl!r}; expected a timedelta of at least one millisecond; "
+                "for state that never expires, omit the descriptor's ttl"
             )
         _check_member("update_type", self.update_type, UpdateType)
         _check_member("visibility", self.visibility, StateVisibility)
         if not isinstance(self.cleanup_full_snapshot, bool):
             raise ConfigurationError(
-                f"Found cleanup_full_snapshot={self.cleanup_full_snapshot!r}; expected True or False. Pass a bool."
+                f"found cleanup_full_snapshot={self.cleanup_full_snapshot!r}; expected True or False; pass a bool"
             )
         if self.cleanup_incremental is not None:
             _check_incremental(self.cleanup_incremental)
@@ -201,8 +201,8 @@ class ListStateDescriptor(StateDescriptor):
         _check(self)
         if self.strategy not in (CONTIGUOUS, INTERLEAVED):
             raise ConfigurationError(
-                f"Found the strategy {self.strategy!r} for the list state {self.name!r}; expected {CONTIGUOUS!r} or "
-                f"{INTERLEAVED!r}. Omit it for {CONTIGUOUS!r}."
+                f"found the strategy {self.strategy!r} for the list state {self.name!r}; expected {CONTIGUOUS!r} or "
+                f"{INTERLEAVED!r}; omit it for {CONTIGUOUS!r}"
             )
 
     def type_ddl(self) -> str:
@@ -269,8 +269,8 @@ class ReducingStateDescriptor(StateDescriptor):
         _check(self)
         if not callable(self.reduce):
             raise ConfigurationError(
-                f"Found reduce={self.reduce!r} for the reducing state {self.name!r}; expected a function of "
-                "two values. Pass reduce=lambda a, b: … ."
+                f"found reduce={self.reduce!r} for the reducing state {self.name!r}; expected a function of "
+                "two values; pass reduce=lambda a, b: …"
             )
 
     def type_ddl(self) -> str:
@@ -305,8 +305,8 @@ class AggregatingStateDescriptor(StateDescriptor):
         _check(self)
         if not isinstance(self.aggregate, AggregateFunction):
             raise ConfigurationError(
-                f"Found aggregate={self.aggregate!r} for the aggregating state {self.name!r}; expected an "
-                "instance of AggregateFunction. Subclass it, and pass an object, not the class."
+                f"found aggregate={self.aggregate!r} for the aggregating state {self.name!r}; expected an "
+                "instance of AggregateFunction; subclass it, and pass an object, not the class"
             )
 
     def type_ddl(self) -> str:
@@ -352,8 +352,8 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 def _check_name(name: object, what: str) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in (".", ".."):
         raise ConfigurationError(
-            f"Found the {what} name {name!r}; expected letters, digits, '_', '.' and '-' only, and at least "
-            "one, since files are named after it. Rename it."
+            f"found the {what} name {name!r}; expected letters, digits, '_', '.' and '-' only, and at least "
+            "one, since files are named after it; rename it"
         )
 
 
@@ -361,13 +361,13 @@ def _check(descriptor: StateDescriptor) -> None:
     _check_name(descriptor.name, "state")
     if descriptor.name.startswith("__"):
         raise ConfigurationError(
-            f"Found the state name {descriptor.name!r}; expected one that does not begin with '__', which is reserved "
-            "for the library's own state. Rename it."
+            f"found the state name {descriptor.name!r}; expected one that does not begin with '__', which is reserved "
+            "for the library's own state; rename it"
         )
     if descriptor.ttl is not None and not isinstance(descriptor.ttl, StateTtlConfig):
         raise ConfigurationError(
-            f"Found ttl={descriptor.ttl!r} for the state {descriptor.name!r}; expected a StateTtlConfig. "
-            "Wrap it: StateTtlConfig(ttl=timedelta(…))."
+            f"found ttl={descriptor.ttl!r} for the state {descriptor.name!r}; expected a StateTtlConfig; "
+            "wrap it: StateTtlConfig(ttl=timedelta(…))"
         )
     descriptor.type_ddl()  # parses every type of the descriptor and raises for unsupported ones
 
@@ -375,8 +375,8 @@ def _check(descriptor: StateDescriptor) -> None:
 def _check_member(setting: str, value: object, enum: type[StrEnum]) -> None:
     if not isinstance(value, enum):
         raise ConfigurationError(
-            f"Found {setting}={value!r}; expected one of {[member.name for member in enum]}. "
-            f"Pass a member of {enum.__name__}."
+            f"found {setting}={value!r}; expected one of {[member.name for member in enum]}; "
+            f"pass a member of {enum.__name__}"
         )
 
 
@@ -389,6 +389,6 @@ def _check_incremental(setting: object) -> None:
         and isinstance(setting[1], bool)
     ):
         raise ConfigurationError(
-            f"Found cleanup_incremental={setting!r}; expected (keys to check per access, also for every "
-            "record), an integer >= 0 and a bool. Pass for example (5, False)."
+            f"found cleanup_incremental={setting!r}; expected (keys to check per access, also for every "
+            "record), an integer >= 0 and a bool; pass for example (5, False)"
         )

@@ -44,8 +44,8 @@ _SAME = {
 }
 _TO_FLOAT = {"tinyint": {"float", "double"}, "smallint": {"float", "double"}, "int": {"double"}}
 
-_OTHER_TYPE = "Keep the type, or declare the new one under another name and fill it from this one."
-_OTHER_RENAME = "Correct or remove the rename."
+_OTHER_TYPE = "keep the type, or declare the new one under another name and fill it from this one"
+_OTHER_RENAME = "correct or remove the rename"
 
 
 class _UnfitError(Exception):
@@ -83,9 +83,9 @@ def migration(old_ddl: str, new_ddl: str, renames: Mapping[str, str], state: str
         walk.require_all_used()
     except _UnfitError as unfit:
         raise StateMigrationError(
-            f"Found the state {state!r} stored as {old.ddl()} and declared as {new.ddl()}: {unfit.place} "
+            f"found the state {state!r} stored as {old.ddl()} and declared as {new.ddl()}: {unfit.place} "
             f"{unfit.found}; expected a compatible change: a nullable field added, a field dropped, another order, "
-            f"a wider number, NOT NULL removed, or a declared rename. {unfit.remedy}"
+            f"a wider number, NOT NULL removed, or a declared rename; {unfit.remedy}"
         ) from None
     if old == new:
         return None
@@ -146,7 +146,7 @@ class _Walk:
             names = (source, *earlier.get(source, ()))
             below = tuple(_below(path, name) for name in names for path in paths)
             if stored.nullable and not field.nullable:
-                raise _UnfitError(below[0], "a nullable field becomes NOT NULL", "Remove NOT NULL.")
+                raise _UnfitError(below[0], "a nullable field becomes NOT NULL", "remove NOT NULL")
             convert = self.convert(stored.type, field.type, below)
             moved = moved or convert is not None
             parts.append(_picked(index, convert))
@@ -192,7 +192,7 @@ def _below(path: str, name: str) -> str:
 
 def _added(field: Field, path: str) -> Check:
     if not field.nullable:
-        raise _UnfitError(path, "a NOT NULL field is new and has no stored values", "Remove NOT NULL.")
+        raise _UnfitError(path, "a NOT NULL field is new and has no stored values", "remove NOT NULL")
     return lambda row: None
 
 

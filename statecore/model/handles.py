@@ -38,15 +38,15 @@ class StatePartitions:
     def __post_init__(self) -> None:
         if not isinstance(self.mode, DistributionMode):
             raise RedistributionError(
-                f"Found the distribution mode {self.mode!r}; expected one of "
-                f"{[str(mode) for mode in DistributionMode]} as a DistributionMode. Wrap it: DistributionMode(text)."
+                f"found the distribution mode {self.mode!r}; expected one of "
+                f"{[str(mode) for mode in DistributionMode]} as a DistributionMode; wrap it: DistributionMode(text)"
             )
         object.__setattr__(self, "offsets", tuple(self.offsets))
         bad = [offset for offset in self.offsets if not is_integer(offset) or offset < 0]
         if bad:
             raise RedistributionError(
-                f"Found the offsets {bad!r}; expected integers >= 0. The handle does not come from a "
-                "snapshot; read it again from its manifest."
+                f"found the offsets {bad!r}; expected integers >= 0; the handle does not come from a "
+                "snapshot; read it again from its manifest"
             )
 
 
@@ -71,8 +71,8 @@ class OperatorStateHandle:
         bad = {name: p for name, p in self.states.items() if not isinstance(p, StatePartitions)}
         if bad:
             raise RedistributionError(
-                f"Found {bad!r} among the states of the handle {self.path!r}; expected StatePartitions. "
-                "Build them as StatePartitions(mode, offsets)."
+                f"found {bad!r} among the states of the handle {self.path!r}; expected StatePartitions; "
+                "build them as StatePartitions(mode, offsets)"
             )
         object.__setattr__(self, "states", MappingProxyType(dict(self.states)))
 
@@ -101,14 +101,14 @@ class KeyedStateHandle:
         _check_path(self.path)
         if not isinstance(self.key_groups, KeyGroupRange):
             raise RedistributionError(
-                f"Found the key groups {self.key_groups!r} in the handle {self.path!r}; expected a KeyGroupRange. "
-                "Build it as KeyGroupRange(start, end), both inclusive."
+                f"found the key groups {self.key_groups!r} in the handle {self.path!r}; expected a KeyGroupRange; "
+                "build it as KeyGroupRange(start, end), both inclusive"
             )
 
 
 def _check_path(path: object) -> None:
     if not isinstance(path, str) or not path:
         raise RedistributionError(
-            f"Found the path {path!r} in a state handle; expected a non-empty string. "
-            "Name the file relative to the store."
+            f"found the path {path!r} in a state handle; expected a non-empty string; "
+            "name the file relative to the store"
         )

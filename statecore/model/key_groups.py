@@ -38,8 +38,8 @@ class KeyGroupRange:
     def __post_init__(self) -> None:
         if not (is_integer(self.start) and is_integer(self.end)) or not 0 <= self.start <= self.end:
             raise InvalidParallelismError(
-                f"Found the key-group range [{self.start!r}, {self.end!r}]; expected integers with "
-                "0 <= start <= end (both inclusive). An empty range is written as None."
+                f"found the key-group range [{self.start!r}, {self.end!r}]; expected integers with "
+                "0 <= start <= end (both inclusive); an empty range is written as None"
             )
 
     def __len__(self) -> int:
@@ -124,6 +124,6 @@ def is_integer(value: object) -> bool:
 def _check_index(what: str, index: int, count: int) -> None:
     if not is_integer(index) or not 0 <= index < count:
         raise InvalidParallelismError(
-            f"Found {what} {index!r}; expected an integer from 0 to {count - 1}. "
-            f"Check that it belongs to the same parallelism and max parallelism."
+            f"found {what} {index!r}; expected an integer from 0 to {count - 1}; "
+            f"check that it belongs to the same parallelism and max parallelism"
         )

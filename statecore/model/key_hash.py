@@ -95,8 +95,8 @@ def canonical_key(key: tuple[Any, ...], key_types: Sequence[str]) -> tuple[Any, 
     fields = _compile(tuple(key_types))
     if not isinstance(key, tuple) or len(key) != len(fields):
         raise StateTypeError(
-            f"Found the key {reprlib.repr(key)}; expected a tuple with one value for each of the key types "
-            f"{list(key_types)}. A key of one field is also a tuple: (value,)."
+            f"found the key {reprlib.repr(key)}; expected a tuple with one value for each of the key types "
+            f"{list(key_types)}; give a key of one field as a tuple, too: (value,)"
         )
     return tuple([_checked(index, field, value) for index, (field, value) in enumerate(zip(fields, key, strict=True))])
 
@@ -157,9 +157,9 @@ def _checked(index: int, field: _Field, value: object) -> object:
     except MisfitError as misfit:
         inside = "" if misfit.value is value else f" (in {reprlib.repr(value)})"
         raise StateTypeError(
-            f"Found {reprlib.repr(misfit.value)} of type {type(misfit.value).__name__}{inside} in key field {index}; "
-            f"expected a value that fits {misfit.expected}, of the key type {field.ddl}. "
-            "Convert the value, or declare the key with its real type."
+            f"found {reprlib.repr(misfit.value)} of type {type(misfit.value).__name__}{inside} in key field {index}; "
+            f"expected a value that fits {misfit.expected}, of the key type {field.ddl}; "
+            "convert the value, or declare the key with its real type"
         ) from None
 
 

@@ -30,7 +30,7 @@ def parse_row(ddl: str) -> tuple[Field, ...]:
 def _text(ddl: object) -> str:
     if not isinstance(ddl, str):
         raise UnsupportedTypeError(
-            f"Found {ddl!r} of type {type(ddl).__name__} as a type; expected Spark DDL text such as "
-            "'bigint'. For a PySpark type, pass simpleString()."
+            f"found {ddl!r} of type {type(ddl).__name__} as a type; expected Spark DDL text such as "
+            "'bigint'; for a PySpark type, pass simpleString()"
         )
     return ddl

@@ -108,9 +108,9 @@ def redistribute_keyed_state(
     for handle in old:
         if handle.key_groups.end >= max_parallelism:
             raise MaxParallelismError(
-                f"Found key groups {handle.key_groups.start} to {handle.key_groups.end} in {handle.path!r}; "
-                f"max parallelism {max_parallelism} expects them to end at {max_parallelism - 1}. "
-                "Max parallelism cannot change by reference: use the rescale method rewrite."
+                f"found key groups {handle.key_groups.start} to {handle.key_groups.end} in {handle.path!r}; "
+                f"max parallelism {max_parallelism} expects them to end at {max_parallelism - 1}; "
+                "max parallelism cannot change by reference: use the rescale method rewrite"
             )
     if len(previous) == new_parallelism:
         return [list(handles) for handles in previous]
@@ -133,8 +133,8 @@ def _check_strategies(strategies: Mapping[str, str]) -> None:
     for name, strategy in strategies.items():
         if strategy not in (CONTIGUOUS, INTERLEAVED):
             raise RedistributionError(
-                f"Found the strategy {strategy!r} for the state {name!r}; expected {CONTIGUOUS!r} or "
-                f"{INTERLEAVED!r}. Correct the descriptor of the state."
+                f"found the strategy {strategy!r} for the state {name!r}; expected {CONTIGUOUS!r} or "
+                f"{INTERLEAVED!r}; correct the descriptor of the state"
             )
 
 
@@ -147,9 +147,9 @@ def _modes(sources: Sequence[_Source]) -> dict[str, DistributionMode]:
             mode, first_path = found.setdefault(name, (partitions.mode, path))
             if mode is not partitions.mode:
                 raise RedistributionError(
-                    f"Found the state {name!r} as {mode.value!r} in {first_path!r} and as "
-                    f"{partitions.mode.value!r} in {path!r}; expected one mode per name. "
-                    "Restore from a savepoint written by one version of the job, or give the states two names."
+                    f"found the state {name!r} as {mode.value!r} in {first_path!r} and as "
+                    f"{partitions.mode.value!r} in {path!r}; expected one mode per name; "
+                    "restore from a savepoint written by one version of the job, or give the states two names"
                 )
     return {name: mode for name, (mode, _) in found.items()}
 

@@ -86,21 +86,21 @@ def _fields(cls: object, within: tuple[object, ...]) -> tuple[Field, ...]:
     names = _names(cls)
     if names is None or not names:
         raise UnsupportedTypeError(
-            f"Found {cls!r} as the columns of a row; expected Spark DDL such as 'k string, total bigint', or a "
-            "dataclass or NamedTuple with annotated fields. Declare one of them."
+            f"found {cls!r} as the columns of a row; expected Spark DDL such as 'k string, total bigint', or a "
+            "dataclass or NamedTuple with annotated fields; declare one of them"
         )
     assert isinstance(cls, type)
     if cls in within:
         raise UnsupportedTypeError(
-            f"Found the class {cls.__name__} within itself; expected a row of finite depth. Refer to the inner row by "
-            "a key."
+            f"found the class {cls.__name__} within itself; expected a row of finite depth; refer to the inner row by "
+            "a key"
         )
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
     except NameError as error:
         raise UnsupportedTypeError(
-            f"Found an annotation in the class {cls.__name__} that cannot be resolved ({error}); expected names of the "
-            "module. Define or import them at the top level of the module."
+            f"found an annotation in the class {cls.__name__} that cannot be resolved ({error}); expected names of the "
+            "module; define or import them at the top level of the module"
         ) from error
     return tuple(_field(f"{cls.__name__}.{name}", name, hints.get(name), (*within, cls)) for name in names)
 
@@ -144,8 +144,8 @@ def _type(place: str, hint: object, within: tuple[object, ...]) -> DataType:
         return MapType(_type(place, key, within), _type(place, _without_none(value)[0], within))
     if _names(hint):
         return StructType(_fields(hint, within))
-    remedy = "Write Annotated[Decimal, 'decimal(12,2)']." if hint is Decimal else "Write Annotated[…, 'DDL type']."
+    remedy = "write Annotated[Decimal, 'decimal(12,2)']" if hint is Decimal else "write Annotated[…, 'DDL type']"
     raise UnsupportedTypeError(
-        f"Found {getattr(hint, '__name__', hint)} as the type of {place}; expected bool, int, float, str, bytes, date, "
-        f"datetime, list[…], dict[…, …], a dataclass or NamedTuple, or one of them | None. {remedy}"
+        f"found {getattr(hint, '__name__', hint)} as the type of {place}; expected bool, int, float, str, bytes, date, "
+        f"datetime, list[…], dict[…, …], a dataclass or NamedTuple, or one of them | None; {remedy}"
     )

@@ -112,8 +112,8 @@ class StringType(DataType):
         if self.collation is None:
             return None
         return (
-            f"Different strings can be equal under {self.collation}. Cast the key column AS STRING COLLATE "
-            f"{BINARY_COLLATION}, after lower() to ignore case."
+            f"different strings can be equal under {self.collation}; cast the key column AS STRING COLLATE "
+            f"{BINARY_COLLATION}, after lower() to ignore case"
         )
 
 
@@ -156,8 +156,8 @@ class MapType(DataType):
     def key_problem(self) -> str | None:
         """Equal maps can differ in entry order."""
         return (
-            "Equal maps can hold their entries in different orders. Use an array of structs sorted by key: "
-            "array_sort(map_entries(…))."
+            "equal maps can hold their entries in different orders; use an array of structs sorted by key: "
+            "array_sort(map_entries(…))"
         )
 
 
@@ -212,7 +212,7 @@ def require_key_type(data_type: DataType) -> None:
     problem = data_type.key_problem
     if problem is not None:
         raise UnsupportedTypeError(
-            f"Found the key type {data_type.ddl()!r}; expected one whose equal values have equal bytes. {problem}"
+            f"found the key type {data_type.ddl()!r}; expected one whose equal values have equal bytes; {problem}"
         )
 
 

@@ -187,8 +187,8 @@ def _array_conform(data_type: ArrayType) -> Check:
 def _map_conform(data_type: MapType) -> Check:
     if _holds_array(data_type.key):
         raise UnsupportedTypeError(
-            f"Found the type {data_type.ddl()!r}; expected a map whose keys hold no arrays, which Python cannot look "
-            "up. Use map state, whose keys may hold arrays, or an array of structs with a key and a value."
+            f"found the type {data_type.ddl()!r}; expected a map whose keys hold no arrays, which Python cannot look "
+            "up; use map state, whose keys may hold arrays, or an array of structs with a key and a value"
         )
     ddl, item = data_type.ddl(), _conform(data_type.value)
     key = _required(_conform(data_type.key), data_type.key.ddl())

@@ -283,7 +283,7 @@ def test_what_cannot_be_is_refused_with_what_to_do() -> None:
     ):
         with pytest.raises(ConfigurationError, match=found):
             grouped(**settings)
-    with pytest.raises(UnsupportedTypeError, match="Found the schema ''"):
+    with pytest.raises(UnsupportedTypeError, match="found the schema ''"):
         TwoInputOperatorHarness(CoGroupWindowFunction(Sides(), TEN))
     tested = TwoInputOperatorHarness(grouped())
     with pytest.raises(StateError, match="without event time"):

@@ -121,7 +121,7 @@ def test_a_number_gets_wider_and_keeps_its_value(old: str, new: str, value: Any,
 def test_a_change_that_could_lose_or_invent_something_is_refused_with_both_types(old: str, new: str) -> None:
     for wrap in ("{}", "struct<x:array<map<string,{}>>>"):
         expected = re.escape(
-            f"Found the state 'totals' stored as {wrap.format(old)} and declared as {wrap.format(new)}"
+            f"found the state 'totals' stored as {wrap.format(old)} and declared as {wrap.format(new)}"
         )
         with pytest.raises(StateMigrationError, match=rf"(?i){expected}: at .*; expected a compatible change"):
             migration(wrap.format(old), wrap.format(new), {}, "totals")

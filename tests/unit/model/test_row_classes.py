@@ -182,16 +182,16 @@ class Empty:
 @pytest.mark.parametrize(
     ("declared", "wrong"),
     [
-        (Bare, r"Found Decimal as the type of Bare.amount; .*Annotated\[Decimal, 'decimal\(12,2\)'\]"),
+        (Bare, r"found Decimal as the type of Bare.amount; .*Annotated\[Decimal, 'decimal\(12,2\)'\]"),
         (Inner, "the type of Bare.amount"),
-        (Mixed, r"Found int \| str as the type of Mixed.either"),
-        (Anything, "Found Any as the type of Anything.value"),
+        (Mixed, r"found int \| str as the type of Mixed.either"),
+        (Anything, "found Any as the type of Anything.value"),
         (Tuples, "the type of Tuples.pair"),
-        (Tree, "Found the class Tree within itself"),
+        (Tree, "found the class Tree within itself"),
         (Empty, "as the columns of a row; expected Spark DDL"),
         (int, "as the columns of a row"),
         (tuple, "as the columns of a row"),
-        (5, "Found 5 as the columns of a row"),
+        (5, "found 5 as the columns of a row"),
         (alert(), "as the columns of a row"),
     ],
 )

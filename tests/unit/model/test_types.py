@@ -119,7 +119,7 @@ def test_canonical_text_reads_back_to_an_equal_type(data_type):
         ("timestamp(3)", "without precision"),
         ("timestamp without time zone", "timestamp_ntz"),
         ("timestamp with time zone", "timestamp_ntz"),
-        ("bigint not null", "remove it here"),
+        ("bigint not null", "remove NOT NULL here"),
         ("decimal(39)", "from 1 to 38"),
         ("decimal(0)", "from 1 to 38"),
         ("decimal(5,6)", "no larger"),
@@ -144,8 +144,8 @@ def test_canonical_text_reads_back_to_an_equal_type(data_type):
         ("json", "spelling"),
         ("nullable(int)", "spelling"),
         ("struct<int>", "a name and a type"),
-        ("struct<a:int,A:string>", "Rename"),
-        ("struct<a:int primary key>", "Remove"),
+        ("struct<a:int,A:string>", "rename"),
+        ("struct<a:int primary key>", "remove"),
     ],
 )
 def test_what_is_no_type_for_state_is_refused_by_name_with_a_remedy(text, remedy):

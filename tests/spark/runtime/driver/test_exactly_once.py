@@ -296,7 +296,7 @@ def test_a_map_key_is_refused(spark: Any, bench: Bench, tmp_path: Path) -> None:
         bench.feed()
         wait(lambda: bench.generation().state == "failed", "the driver to refuse the key")
     error = str(bench.generation().error)
-    assert "UnsupportedTypeError: Found the key type 'map<string,bigint>'" in error
+    assert "UnsupportedTypeError: found the key type 'map<string,bigint>'" in error
 
 
 def test_an_unchanged_manifest_reads_back_equal(spark: Any, bench: Bench) -> None:
