@@ -85,9 +85,9 @@ REMOVALS = (
     ),
     Removal(
         5,
-        "statecore/runtime/epoch/runner.py",
-        "rescale_by_reference(manifest, parallelism, self._own)",
-        "manifest",
+        "statecore/runtime/epoch/lineage.py",
+        "rescale_by_reference(newest, parallelism, own)",
+        "newest",
         "tests/spark/runtime/driver/test_rescale.py::test_state_and_outputs_survive_3_to_5_to_1_subtasks",
     ),
     Removal(

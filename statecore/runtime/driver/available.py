@@ -16,9 +16,10 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait
 from statecore.catalog import Catalog, GenerationRecord
 from statecore.errors import CommitError
 from statecore.runtime.driver.generation import end, publish_newest
+from statecore.runtime.driver.job_file import Load
 from statecore.runtime.driver.lifecycle import Lifecycle
 from statecore.runtime.driver.query_settings import query_settings
-from statecore.runtime.driver.resume import Load, Resumed, resume
+from statecore.runtime.driver.resume import Resumed, resume
 from statecore.runtime.driver.wiring import Wired, wire
 from statecore.runtime.epoch.ticks import seconds_until_due
 from statecore.runtime.generation.claim import claim

@@ -1,11 +1,28 @@
-"""Checks that a job file fits the state that it resumes from."""
+"""Checks that a job can resume from an epoch or a savepoint."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
+from statecore.catalog import JobRecord
 from statecore.errors import MaxParallelismError, StateMigrationError
+from statecore.runtime.job import Job
+from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.verify import verify_presence
+
+
+def check_resume(manifest: Manifest, store: CheckpointStore, job: JobRecord, plan: Job) -> None:
+    """Check that a job can resume from a manifest of this store.
+
+    Raises:
+        StatecoreError: A file of the manifest is missing, or has another size; or the job file does not fit its state.
+
+    """
+    verify_presence(store, manifest)
+    uids, lenient = [operator.uid for operator in plan.operators], job.allow_non_restored_state
+    check_restorable(manifest, uids, job.max_parallelism, allow_non_restored_state=lenient)
+    check_sources(manifest, [source.name for source in plan.sources], allow_non_restored_state=lenient)
 
 
 def check_restorable(

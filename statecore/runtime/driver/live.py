@@ -3,7 +3,7 @@
 ::
 
     prepare: subtasks are placed, their state is loaded there     epochs continue
-    ── boundary ── the catalog records the parallelism, the runner applies it
+    ── boundary ── the catalog records the parallelism, the subtasks take it
     the next epoch runs at it
 
 If the rescale is interrupted, the job continues at the parallelism in the catalog: the old one before the boundary, the
@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import CatalogError, CommitError, UnknownRecordError
 from statecore.runtime.driver.side_jobs import SideJobs
-from statecore.runtime.epoch.runner import EpochRunner
+from statecore.runtime.epoch.lineage import Lineage
+from statecore.runtime.epoch.subtasks import Subtasks
 from statecore.runtime.faults import FaultPoint, fault_point
 
 if TYPE_CHECKING:
@@ -37,8 +38,9 @@ class LiveRescaler:
     Args:
         catalog: Holds the requests.
         job: Name of the job.
-        generation: The driver's generation.
-        runner: Runs the epochs.
+        lineage: The epochs of the driver's generation.
+        subtasks: The subtasks to rescale.
+        boundary: Lock that an epoch in flight holds.
         spark: The session of the stream.
         side_jobs: Runs the rescales.
 
@@ -48,15 +50,17 @@ class LiveRescaler:
         self,
         catalog: Catalog,
         job: str,
-        generation: int,
-        runner: EpochRunner,
+        lineage: Lineage,
+        subtasks: Subtasks,
+        boundary: threading.Lock,
         spark: SparkSession,
         side_jobs: SideJobs,
     ) -> None:
         self._catalog = catalog
         self._job = job
-        self._generation = generation
-        self._runner = runner
+        self._lineage = lineage
+        self._subtasks = subtasks
+        self._boundary = boundary
         self._spark = spark
         self._side_jobs = side_jobs
         self._one_at_a_time = threading.Lock()
@@ -76,31 +80,32 @@ class LiveRescaler:
             self._catalog.finish_request(request.id, error=f"{type(error).__name__}: {error}")
 
     def _rescale(self, request: RequestRecord) -> None:
-        runner, parallelism = self._runner, int(request.arguments["parallelism"])
-        anchor = runner.prepare(self._spark, parallelism)
+        lineage, subtasks, parallelism = self._lineage, self._subtasks, int(request.arguments["parallelism"])
+        anchor = subtasks.prepare(self._spark, parallelism)
         try:
-            fault_point(FaultPoint.RESCALE_PREPARED, runner.newest_epoch or 0)
+            fault_point(FaultPoint.RESCALE_PREPARED, lineage.newest_epoch or 0)
             try:
-                with runner.boundary:
+                with self._boundary:
                     result = {
                         "parallelism": parallelism,
-                        "from_parallelism": runner.parallelism,
-                        "after_epoch": runner.newest_epoch,
+                        "from_parallelism": subtasks.parallelism,
+                        "after_epoch": lineage.newest_epoch,
                     }
                     if self._side_jobs.closing or not self._catalog.apply_parallelism(
-                        self._job, self._generation, parallelism, request.id, result
+                        self._job, lineage.generation, parallelism, request.id, result
                     ):
                         raise CommitError(
-                            f"found generation {self._generation} of job {self._job!r} ending; expected it to continue "
-                            f"at parallelism {parallelism}; retry when the next driver runs, or start it with that"
+                            f"found generation {lineage.generation} of job {self._job!r} ending; expected it to "
+                            f"continue at parallelism {parallelism}; retry when the next driver runs, or start it with "
+                            "that"
                         )
-                    fault_point(FaultPoint.RESCALE_APPLIED, runner.newest_epoch or 0)
-                    runner.rescale(anchor)
+                    fault_point(FaultPoint.RESCALE_APPLIED, lineage.newest_epoch or 0)
+                    subtasks.rescale(anchor)
             except CatalogError as error:
                 if not self._was_recorded(request, error):
                     raise
-                with runner.boundary:
-                    runner.rescale(anchor)
+                with self._boundary:
+                    subtasks.rescale(anchor)
         except BaseException:
             anchor.close()
             raise

@@ -1,4 +1,4 @@
-"""Finds the epoch that a driver resumes from, checks it, and prepares it for Spark."""
+"""How a driver resumes: load the job, find its resume point, check it, and lay it down for Spark."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from statecore.catalog import Catalog, JobRecord
-from statecore.runtime.driver.checks import check_restorable, check_sources
-from statecore.runtime.driver.start_savepoint import beside_the_stream, forget_start, keep_until_first_commit
+from statecore.runtime.driver.checks import check_resume
+from statecore.runtime.driver.job_file import Load, load_registered
+from statecore.runtime.driver.start_savepoint import end_start, keep_until_first_commit
 from statecore.runtime.epoch.progress import QuerySources, lay_down_progress
 from statecore.runtime.generation.definition import definition_of
-from statecore.runtime.job import Job, fetch_artifact, load_job
+from statecore.runtime.job import Job
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.job_definition import write_definition
-from statecore.snapshot.resume_point import ResumePoint, find_resume_point, is_start_pending
-from statecore.snapshot.verify import verify_presence
+from statecore.snapshot.resume_point import ResumePoint, find_resume_point
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +48,6 @@ class Resumed:
     on_first_commit: Callable[[], None]
 
 
-Load = Callable[[JobRecord, CheckpointStore, Path], tuple[Path, Job]]
-"""Loads a job's program, given an empty folder; returns the job file and the job that it describes."""
-
-
-def load_registered(job: JobRecord, store: CheckpointStore, directory: Path) -> tuple[Path, Job]:
-    """Load the job file that the job is registered with."""
-    artifact = fetch_artifact(job.artifact, job.artifact_sha256, store.files, directory)
-    return artifact, load_job(artifact, job.settings)
-
-
 def resume(
     catalog: Catalog,
     job: JobRecord,
@@ -85,29 +74,14 @@ def resume(
     artifact, plan = load(job, store, directory)
     write_definition(store.files, definition_of(job))
     point = find_resume_point(store, job, generation)
-    if point.manifest is not None and point.manifest.savepoint is None:
-        if job.start_from is not None and not is_start_pending(point.manifest, job):
-            beside_the_stream(partial(forget_start, catalog, store, job))
-        job = _with_max_parallelism(catalog, job, point.manifest.max_parallelism)
+    job = end_start(catalog, store, point.manifest, job)
     on_first_commit = keep_until_first_commit(stack, catalog, store, point, job)
     sources = QuerySources(tuple(source.name for source in plan.sources), plan.fires_timers)
     checkpoint_directory = directory / "spark"
     if point.manifest is None:
         log.info("job %s starts without state", job.name)
     else:
-        source, uids = point.foreign or store, [operator.uid for operator in plan.operators]
-        verify_presence(source, point.manifest)
-        lenient = job.allow_non_restored_state
-        check_restorable(point.manifest, uids, job.max_parallelism, allow_non_restored_state=lenient)
-        check_sources(point.manifest, sources.names, allow_non_restored_state=lenient)
+        source = point.foreign or store
+        check_resume(point.manifest, source, job, plan)
         lay_down_progress(point.manifest, source, checkpoint_directory, sources)
     return Resumed(job, plan, artifact, store, point, sources, checkpoint_directory, on_first_commit)
-
-
-def _with_max_parallelism(catalog: Catalog, job: JobRecord, max_parallelism: int) -> JobRecord:
-    """Give the job the max parallelism of its newest epoch; a request for another one ended with its savepoint."""
-    if max_parallelism == job.max_parallelism:
-        return job
-    log.warning("the job keeps max parallelism %d of its newest epoch", max_parallelism)
-    fitting = min(job.parallelism, max_parallelism)
-    return catalog.set_desired(job.name, parallelism=fitting, max_parallelism=max_parallelism)

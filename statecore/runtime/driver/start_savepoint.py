@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -13,8 +14,8 @@ from statecore.catalog import Catalog, ClaimedSavepoint, JobRecord
 from statecore.errors import MissingFileError, SavepointInUseError, StatecoreError, StorageError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import LIFETIME, claimed
-from statecore.snapshot.manifest import fingerprint
-from statecore.snapshot.resume_point import ResumePoint
+from statecore.snapshot.manifest import Manifest, fingerprint
+from statecore.snapshot.resume_point import ResumePoint, is_start_pending
 from statecore.snapshot.savepoints import drop_savepoint
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,22 @@ def keep_until_first_commit(
         forget_start(catalog, store, job)
 
     return lambda: beside_the_stream(release)
+
+
+def end_start(catalog: Catalog, store: CheckpointStore, resume: Manifest | None, job: JobRecord) -> JobRecord:
+    """End a job's request to start from a savepoint once it resumes from an epoch of its own; return the job after it.
+
+    A max parallelism other than that epoch's was requested with the savepoint, and ends with it.
+    """
+    if resume is None or resume.savepoint is not None:
+        return job
+    if job.start_from is not None and not is_start_pending(resume, job):
+        beside_the_stream(partial(forget_start, catalog, store, job))
+    if resume.max_parallelism == job.max_parallelism:
+        return job
+    log.warning("the job keeps max parallelism %d of its newest epoch", resume.max_parallelism)
+    fitting = min(job.parallelism, resume.max_parallelism)
+    return catalog.set_desired(job.name, parallelism=fitting, max_parallelism=resume.max_parallelism)
 
 
 def beside_the_stream(action: Callable[[], None]) -> None:

@@ -19,11 +19,15 @@ from statecore.runtime.driver.savepoints import SavepointWriter
 from statecore.runtime.driver.side_jobs import SideJobs
 from statecore.runtime.driver.start_savepoint import beside_the_stream
 from statecore.runtime.driver.upkeep import BackgroundUpkeep
+from statecore.runtime.epoch.committer import Committer
 from statecore.runtime.epoch.dataflow import read_sources
 from statecore.runtime.epoch.input_files import InputFiles
 from statecore.runtime.epoch.input_topics import InputTopics
+from statecore.runtime.epoch.lineage import Lineage
 from statecore.runtime.epoch.metrics import EpochRecorder
+from statecore.runtime.epoch.progress import EpochTimes
 from statecore.runtime.epoch.runner import EpochRunner
+from statecore.runtime.epoch.subtasks import Subtasks
 from statecore.runtime.epoch.ticks import Ticks
 from statecore.snapshot.settings import DriverSettings
 
@@ -66,50 +70,44 @@ def wire(
 ) -> Wired:
     """Build a generation; the stack closes its resources."""
     job, store, number = resumed.job, resumed.store, generation.generation
+    plan, sources, directory = resumed.plan, resumed.sources, resumed.checkpoint_directory
     ticks = _ticks(resumed, spark, stack)
     upkeep = BackgroundUpkeep(spark, store, settings)
     stack.callback(upkeep.close)
     side_jobs = SideJobs(spark)
     stack.callback(side_jobs.close)
-    records = read_sources(spark, resumed.plan.sources, None if ticks is None else ticks.rows)
-    inputs = InputFiles(
-        spark, job.name, records, resumed.checkpoint_directory, resumed.sources, store, resumed.point.lineage
-    )
+    records = read_sources(spark, plan.sources, None if ticks is None else ticks.rows)
+    inputs = InputFiles(spark, job.name, records, directory, sources, store, resumed.point.lineage)
     inputs.check_earlier()
-    topics = InputTopics(
-        job.name, records, resumed.sources, resumed.point.manifest, accepts_losses=job.accept_lost_records
-    )
-    if not topics.check_earlier(resumed.checkpoint_directory) and job.accept_lost_records:
+    topics = InputTopics(job.name, records, sources, resumed.point.manifest, accepts_losses=job.accept_lost_records)
+    if not topics.check_earlier(directory) and job.accept_lost_records:
         # Nothing is lost; a later loss is for a person to accept anew.
         beside_the_stream(partial(_refuse_losses, catalog, job.name))
     progress = QueryProgress(spark, job.name)
-    meters = source_meters(records, resumed.sources.names, resumed.checkpoint_directory, progress)
+    meters = source_meters(records, sources.names, directory, progress)
     backlog = BacklogMonitor(catalog, job.name, number, meters, resumed.point.manifest)
     stack.callback(backlog.close)
     recorder = EpochRecorder(catalog, backlog)
     stack.callback(recorder.close)
+    artifact = store.keep_artifact(resumed.artifact.name, resumed.artifact.read_bytes())
+    lineage = Lineage(store, resumed.point, number, partial(_begun, catalog, resumed))
+    lenient = job.allow_non_restored_state
+    subtasks = Subtasks(plan, lineage, generation.parallelism, job.max_parallelism, allow_non_restored_state=lenient)
+    committer = Committer(job.name, artifact, lineage, subtasks, directory, sources, topics, upkeep, lifecycle)
     runner = EpochRunner(
-        job=job.name,
-        plan=resumed.plan,
-        artifact=store.keep_artifact(resumed.artifact.name, resumed.artifact.read_bytes()),
-        store=store,
-        resume=resumed.point,
-        parallelism=generation.parallelism,
-        max_parallelism=job.max_parallelism,
-        generation=number,
-        checkpoint_directory=resumed.checkpoint_directory,
+        plan=plan,
+        lineage=lineage,
+        subtasks=subtasks,
+        committer=committer,
+        times=EpochTimes(directory),
+        inputs=inputs,
+        ticks=ticks,
         gate=lifecycle,
         recorder=recorder,
         upkeep=upkeep,
-        sources=resumed.sources,
-        inputs=inputs,
-        topics=topics,
-        ticks=ticks,
-        on_first_commit=partial(_begun, catalog, resumed),
-        allow_non_restored_state=job.allow_non_restored_state,
     )
     savepoints = SavepointWriter(catalog, job.name, store, spark, side_jobs)
-    rescales = LiveRescaler(catalog, job.name, number, runner, spark, side_jobs)
+    rescales = LiveRescaler(catalog, job.name, lineage, subtasks, runner.boundary, spark, side_jobs)
     return Wired(records, runner, backlog, savepoints, rescales, side_jobs)
 
 

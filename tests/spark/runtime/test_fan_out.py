@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from statecore.runtime import read_savepoint
-from statecore.runtime.epoch import runner
+from statecore.runtime.epoch import subtasks
 from statecore.runtime.epoch.commits import checked_commits
 from statecore.runtime.messages import SubtaskCommit
 from tests.support.bench import Bench
@@ -43,7 +43,7 @@ def test_a_reader_without_rows_names_the_attempts_that_gave_it_none(
         found.extend(commits)
         return checked_commits(commits, parallelism, epoch)
 
-    monkeypatch.setattr(runner, "checked_commits", checked)
+    monkeypatch.setattr(subtasks, "checked_commits", checked)
     bench.register(artifact=Path(fan_out.__file__))
     with bench.running(2):
         bench.feed(numbers=range(0, 60, 2))

@@ -78,7 +78,7 @@ def test_the_checkpoint_that_state_is_loaded_from_stays_meanwhile(
         anchor, _ = next_layout(*args)
         return anchor, range(anchor.parallelism)
 
-    monkeypatch.setattr("statecore.runtime.epoch.runner.load_ahead", watched)
+    monkeypatch.setattr("statecore.runtime.epoch.subtasks.load_ahead", watched)
     monkeypatch.setattr(Layouts, "next", elsewhere)
     with bench.running(1):
         bench.feed()
@@ -175,7 +175,7 @@ def test_a_request_that_is_gone_is_not_asked_after_for_ever(bench: Bench) -> Non
     asked = bench.catalog.request(JOB, "rescale", {"parallelism": 3}, "gone")
     gone = dataclasses.replace(asked, id=asked.id + 1)
     nothing: Any = None
-    rescaler = LiveRescaler(bench.catalog, JOB, 1, nothing, nothing, SideJobs(nothing))
+    rescaler = LiveRescaler(bench.catalog, JOB, nothing, nothing, nothing, nothing, SideJobs(nothing))
     assert not rescaler._was_recorded(gone, CatalogError("the connection was closed"))
 
 

@@ -10,6 +10,8 @@ import pytest
 from statecore.errors import CommitConflictError, CommitForbiddenError
 from statecore.runtime import Job
 from statecore.runtime.driver.lifecycle import Lifecycle
+from statecore.runtime.epoch.lineage import Lineage
+from statecore.runtime.epoch.progress import EpochTimes
 from statecore.runtime.epoch.runner import EpochRunner
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
@@ -37,24 +39,18 @@ def lifecycle() -> Lifecycle:
 
 @pytest.fixture
 def runner(store: CheckpointStore, theirs: Manifest, lifecycle: Lifecycle, tmp_path: Path) -> EpochRunner:
+    resume = ResumePoint(theirs.lineage, None, None)
     return EpochRunner(
-        job=theirs.job,
         plan=Job(),
-        artifact=cast(Any, None),
-        store=store,
-        resume=ResumePoint(theirs.lineage, None, None),
-        parallelism=2,
-        max_parallelism=theirs.max_parallelism,
-        generation=theirs.generation + 1,
-        checkpoint_directory=tmp_path,
+        lineage=Lineage(store, resume, theirs.generation + 1, lambda: None),
+        subtasks=cast(Any, None),
+        committer=cast(Any, None),
+        times=EpochTimes(tmp_path),
+        inputs=cast(Any, None),
+        ticks=None,
         gate=lifecycle,
         recorder=cast(Any, None),
         upkeep=cast(Any, None),
-        sources=cast(Any, None),
-        inputs=cast(Any, None),
-        topics=cast(Any, None),
-        ticks=None,
-        on_first_commit=lambda: None,
     )
 
 
