@@ -54,9 +54,6 @@ class Rollback(Step):
         """Keep the error of the change, even if the rollback fails."""
         return nullcontext()
 
-    def hold_lease(self) -> None:
-        """Do nothing: ``end`` checks whether the run still has its lease."""
-
     def ask(self) -> None:
         """Restore the job's definition; the supervisor starts it from its newest epoch."""
         change = self.change

@@ -38,10 +38,7 @@ class StartJob(Step):
     after: int = 0
 
     def begin(self) -> None:
-        """Begin; only ``ask`` needs the lease."""
-
-    def hold_lease(self) -> None:
-        """Do nothing: ``ask`` takes the lease and gives it back."""
+        """Begin: ``ask`` takes the lease and gives it back."""
 
     def ask(self) -> None:
         """Record what is wanted.
