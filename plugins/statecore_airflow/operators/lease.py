@@ -23,7 +23,7 @@ class LeaseOperator(StepOperator):
 
     def given_up(self, step: TakeLease, error: Exception) -> None:
         """Leave no lease behind: no rollback follows this task."""
-        step.abandon(error)
+        step.give_up(error)
 
 
 class BeginRescaleOperator(LeaseOperator, SkipMixin):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from statecore.catalog import ClusterRecord, RescaleRunRecord
 from statecore.errors import ClusterError, ConfigurationError
@@ -10,6 +11,9 @@ from statecore.operations.changes.change import out_of_order
 from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.step import Step
 from statecore.operations.resizing import Resizing
+
+RESIZE_TIMEOUT = timedelta(minutes=15)
+"""Longer than instances take to start plus the cluster's ``ready_timeout_s``, because the cluster's error says more."""
 
 
 @dataclass(kw_only=True)
@@ -20,6 +24,7 @@ class ResizeCluster(Step):
     """
 
     name = "resize_cluster"
+    timeout = RESIZE_TIMEOUT
     expected = "all workers ready"
 
     def __post_init__(self) -> None:
@@ -78,6 +83,7 @@ class ShrinkCluster(Step):
     """
 
     name = "shrink_cluster"
+    timeout = RESIZE_TIMEOUT
     holds_lease = False
     expected = "the surplus workers to be gone"
 

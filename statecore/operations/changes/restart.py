@@ -28,6 +28,7 @@ class Restart(Step):
     """
 
     name = "restart"
+    parameters = ("max_parallelism",)
     expected = "the supervisor to launch a driver that runs"
 
     max_parallelism: int | None = None

@@ -29,6 +29,7 @@ class StartJob(Step):
     """
 
     name = "start"
+    parameters = ("parallelism", "workers", "accept_lost_records")
     holds_lease = False
     expected = "the supervisor to launch a driver that runs"
 

@@ -8,9 +8,11 @@ sleeps, an Airflow task defers to a trigger.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from datetime import timedelta
+from typing import Any, ClassVar, Self
 
 from statecore.catalog import RescaleRunRecord
 from statecore.errors import CatalogError, StepFailedError
@@ -24,6 +26,8 @@ class Step:
 
     Attributes:
         name: Name in the recorded run, and id of Airflow's task.
+        parameters: The fields that are parameters of a DAG, or options of a command.
+        timeout: How long a DAG waits for the step, and the supervisor if it goes on with it; see ``patience_ms``.
         holds_lease: Whether the change keeps its lease while it waits.
         is_abortable: Whether a user may end the wait.
         expected: What the step waits for, for an error message.
@@ -32,11 +36,19 @@ class Step:
     """
 
     name: ClassVar[str]
+    parameters: ClassVar[tuple[str, ...]] = ()
+    timeout: ClassVar[timedelta] = timedelta(minutes=5)
     holds_lease: ClassVar[bool] = True
     is_abortable: ClassVar[bool] = True
     expected: ClassVar[str] = "the step to be done"
 
     change: Change
+
+    @classmethod
+    def of(cls, change: Change, parameters: Mapping[str, Any], **arguments: Any) -> Self:
+        """Return the step with those of the change's parameters that it has, and with further arguments."""
+        given = {name: parameters[name] for name in cls.parameters if name in parameters}
+        return cls(change=change, **(given | arguments))
 
     @classmethod
     def is_needed(cls, run: RescaleRunRecord) -> bool:
@@ -108,6 +120,9 @@ class Step:
             # The error of an earlier attempt; this one has succeeded.
             self.change.catalog.update_rescale_run(run.run_id, error="")
         return result
+
+    def give_up(self, error: BaseException) -> None:
+        """Do what remains to be done after a failure that is not retried."""
 
     def cancel(self) -> None:
         """End the process that ``finish`` has started."""

@@ -33,6 +33,7 @@ class StopWithSavepoint(Step):
     """
 
     name = "stop_with_savepoint"
+    parameters = ("reason",)
     expected = "the driver to write the savepoint and end"
 
     reason: str = ""
