@@ -21,21 +21,9 @@ from statecore_airflow.operators.rollback import rollback_or_done
 from statecore_airflow.operators.step import StepOperator
 from statecore_airflow.params.form import job_param, reason_param
 
-from statecore.operations.changes import (
-    RETRIES,
-    RETRY_DELAY,
-    GrowCluster,
-    RescaleState,
-    ResizeCluster,
-    Restart,
-    ShrinkCluster,
-    StopWithSavepoint,
-    Verify,
-)
+from statecore.operations.changes import RESCALE, RETRIES, RETRY_DELAY
 
 JOB = "{{ params.job }}"
-# A step that the method does not need is skipped; later steps must still run.
-STEP = {"job": JOB, "trigger_rule": TriggerRule.NONE_FAILED}
 
 with DAG(
     dag_id="rescale",
@@ -105,16 +93,14 @@ with DAG(
         subject="Rescale {{ params.job }} to parallelism {{ params.parallelism }}?",
         body="{{ ti.xcom_pull(task_ids='plan')['text'] }}",
     )
-    lease = BeginRescaleOperator(method="{{ ti.xcom_pull(task_ids='plan')['method'] }}", **STEP)
+    # A step that the method does not need is skipped; later steps must still run.
+    common = {"job": JOB, "trigger_rule": TriggerRule.NONE_FAILED}
+    _, first, *others = RESCALE
+    lease = BeginRescaleOperator(method="{{ ti.xcom_pull(task_ids='plan')['method'] }}", **common)
     # The lease is a setup, so Airflow makes the task after it wait for its success.
-    grow = StepOperator(step=GrowCluster, job=JOB)
-    stop = StepOperator(step=StopWithSavepoint, **STEP)
-    resize = StepOperator(step=ResizeCluster, **STEP)
-    rescale = StepOperator(step=RescaleState, **STEP)
-    restart = StepOperator(step=Restart, **STEP)
-    verify = StepOperator(step=Verify, **STEP)
-    shrink = StepOperator(step=ShrinkCluster, **STEP)
+    steps = [StepOperator(step=first, job=JOB), *(StepOperator(step=step, **common) for step in others)]
     ends = rollback_or_done(lease)
-    chain(plan, approval, lease, grow, stop, resize, rescale, restart, verify, shrink, ends)
+    chain(plan, approval, lease, *steps, ends)
     # The lease skips needless steps at once. So each step also waits for the steps before those.
-    stop >> rescale >> verify >> ends
+    task = dag.get_task
+    task("stop_with_savepoint") >> task("rescale_state") >> task("verify") >> ends

@@ -11,15 +11,7 @@ from statecore_airflow.operators.rollback import rollback_or_done
 from statecore_airflow.operators.step import StepOperator
 from statecore_airflow.params.form import job_param, reason_param
 
-from statecore.operations.changes import (
-    RETRIES,
-    RETRY_DELAY,
-    BeginUpgrade,
-    ReplaceArtifact,
-    Restart,
-    StopWithSavepoint,
-    Verify,
-)
+from statecore.operations.changes import RETRIES, RETRY_DELAY, UPGRADE
 
 JOB = "{{ params.job }}"
 
@@ -42,12 +34,5 @@ with DAG(
         "reason": reason_param(),
     },
 ) as dag:
-    lease = StepOperator(step=BeginUpgrade, job=JOB)
-    chain(
-        lease,
-        StepOperator(step=StopWithSavepoint, job=JOB),
-        StepOperator(step=ReplaceArtifact, job=JOB),
-        StepOperator(step=Restart, job=JOB),
-        StepOperator(step=Verify, job=JOB),
-        rollback_or_done(lease),
-    )
+    lease, *others = (StepOperator(step=step, job=JOB) for step in UPGRADE)
+    chain(lease, *others, rollback_or_done(lease))
