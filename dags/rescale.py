@@ -13,32 +13,17 @@ changes nothing.
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import DAG, Param, TriggerRule, chain
 from statecore_airflow.operators.approval import ApprovalWhenAskedOperator
 from statecore_airflow.operators.lease import BeginRescaleOperator
 from statecore_airflow.operators.plan import PlanOperator
-from statecore_airflow.operators.rescale import (
-    GrowClusterOperator,
-    RescaleStateOperator,
-    ResizeClusterOperator,
-    RestartOperator,
-    RollbackOperator,
-    ShrinkClusterOperator,
-    StopWithSavepointOperator,
-    VerifyOperator,
-)
+from statecore_airflow.operators.rollback import rollback_or_done
+from statecore_airflow.operators.step import StepOperator
 from statecore_airflow.params.form import job_param, reason_param
 
-from statecore.operations.changes import RETRIES, RETRY_DELAY
+from statecore.operations.changes import RESCALE, RETRIES, RETRY_DELAY
 
 JOB = "{{ params.job }}"
-# Longer than instances take to start plus the cluster's `ready_timeout_s`, because the cluster's error says more.
-RESIZE = timedelta(minutes=15)
-# A step that the method does not need is skipped; later steps must still run.
-STEP = {"job": JOB, "trigger_rule": TriggerRule.NONE_FAILED}
 
 with DAG(
     dag_id="rescale",
@@ -108,19 +93,14 @@ with DAG(
         subject="Rescale {{ params.job }} to parallelism {{ params.parallelism }}?",
         body="{{ ti.xcom_pull(task_ids='plan')['text'] }}",
     )
-    lease = BeginRescaleOperator(task_id="lease", method="{{ ti.xcom_pull(task_ids='plan')['method'] }}", **STEP)
+    # A step that the method does not need is skipped; later steps must still run.
+    common = {"job": JOB, "trigger_rule": TriggerRule.NONE_FAILED}
+    _, first, *others = RESCALE
+    lease = BeginRescaleOperator(method="{{ ti.xcom_pull(task_ids='plan')['method'] }}", **common)
     # The lease is a setup, so Airflow makes the task after it wait for its success.
-    grow = GrowClusterOperator(task_id="grow_cluster", job=JOB, timeout=RESIZE)
-    stop = StopWithSavepointOperator(task_id="stop_with_savepoint", reason="{{ params.reason }}", **STEP)
-    resize = ResizeClusterOperator(task_id="resize_cluster", timeout=RESIZE, **STEP)
-    rescale = RescaleStateOperator(task_id="rescale_state", **STEP)
-    restart = RestartOperator(task_id="restart", **STEP)
-    verify = VerifyOperator(task_id="verify", **STEP)
-    shrink = ShrinkClusterOperator(task_id="shrink_cluster", timeout=RESIZE, **STEP)
-    rollback = RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease, on_failure_fail_dagrun=True)
-    # `rollback` runs in any case; this task decides whether the run succeeds.
-    done = EmptyOperator(task_id="done", trigger_rule=TriggerRule.NONE_FAILED)
-    chain(plan, approval, lease, grow, stop, resize, rescale, restart, verify, shrink, [rollback, done])
+    steps = [StepOperator(step=first, job=JOB), *(StepOperator(step=step, **common) for step in others)]
+    ends = rollback_or_done(lease)
+    chain(plan, approval, lease, *steps, ends)
     # The lease skips needless steps at once. So each step also waits for the steps before those.
-    stop >> rescale >> verify
-    verify >> [rollback, done]
+    task = dag.get_task
+    task("stop_with_savepoint") >> task("rescale_state") >> task("verify") >> ends

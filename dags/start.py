@@ -6,10 +6,10 @@ A failed start is not undone: the supervisor keeps trying, as after a crash. To 
 from __future__ import annotations
 
 from airflow.sdk import DAG, Param
-from statecore_airflow.operators.rescale import StartOperator
+from statecore_airflow.operators.step import StepOperator
 from statecore_airflow.params.form import job_param
 
-from statecore.operations.changes import RETRIES, RETRY_DELAY
+from statecore.operations.changes import RETRIES, RETRY_DELAY, StartJob
 
 with DAG(
     dag_id="start",
@@ -45,4 +45,4 @@ with DAG(
         ),
     },
 ) as dag:
-    StartOperator(task_id="start", job="{{ params.job }}")
+    StepOperator(step=StartJob, job="{{ params.job }}")

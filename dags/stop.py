@@ -6,13 +6,12 @@ savepoint. A failed stop is rolled back: the job keeps running.
 
 from __future__ import annotations
 
-from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, TriggerRule
-from statecore_airflow.operators.lease import LeaseOperator
-from statecore_airflow.operators.rescale import RollbackOperator, StopWithSavepointOperator
+from airflow.sdk import DAG
+from statecore_airflow.operators.rollback import rollback_or_done
+from statecore_airflow.operators.step import StepOperator
 from statecore_airflow.params.form import job_param, reason_param
 
-from statecore.operations.changes import RETRIES, RETRY_DELAY
+from statecore.operations.changes import RETRIES, RETRY_DELAY, StopWithSavepoint, TakeLease
 
 JOB = "{{ params.job }}"
 
@@ -26,16 +25,6 @@ with DAG(
     default_args={"retries": RETRIES, "retry_delay": RETRY_DELAY},
     params={"job": job_param(), "reason": reason_param()},
 ) as dag:
-    lease = LeaseOperator(task_id="lease", job=JOB)
-    stop = StopWithSavepointOperator(
-        task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}", for_good=True
-    )
-    # `rollback` runs in any case; `done` decides whether the run succeeds.
-    (
-        lease
-        >> stop
-        >> [
-            RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease, on_failure_fail_dagrun=True),
-            EmptyOperator(task_id="done", trigger_rule=TriggerRule.NONE_FAILED),
-        ]
-    )
+    lease = StepOperator(step=TakeLease, job=JOB)
+    stop = StepOperator(step=StopWithSavepoint, job=JOB, arguments={"for_good": True})
+    lease >> stop >> rollback_or_done(lease)

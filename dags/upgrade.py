@@ -6,19 +6,12 @@ is rolled back: the job resumes with its old file, from its newest committed epo
 
 from __future__ import annotations
 
-from airflow.providers.standard.operators.empty import EmptyOperator
-from airflow.sdk import DAG, Param, TriggerRule, chain
-from statecore_airflow.operators.lease import BeginUpgradeOperator
-from statecore_airflow.operators.rescale import (
-    ReplaceArtifactOperator,
-    RestartOperator,
-    RollbackOperator,
-    StopWithSavepointOperator,
-    VerifyOperator,
-)
+from airflow.sdk import DAG, Param, chain
+from statecore_airflow.operators.rollback import rollback_or_done
+from statecore_airflow.operators.step import StepOperator
 from statecore_airflow.params.form import job_param, reason_param
 
-from statecore.operations.changes import RETRIES, RETRY_DELAY
+from statecore.operations.changes import RETRIES, RETRY_DELAY, UPGRADE
 
 JOB = "{{ params.job }}"
 
@@ -41,17 +34,5 @@ with DAG(
         "reason": reason_param(),
     },
 ) as dag:
-    lease = BeginUpgradeOperator(task_id="lease", job=JOB)
-    verify = VerifyOperator(task_id="verify", job=JOB)
-    chain(
-        lease,
-        StopWithSavepointOperator(task_id="stop_with_savepoint", job=JOB, reason="{{ params.reason }}"),
-        ReplaceArtifactOperator(task_id="replace_artifact", job=JOB),
-        RestartOperator(task_id="restart", job=JOB),
-        verify,
-    )
-    # `rollback` runs in any case; `done` decides whether the run succeeds.
-    verify >> [
-        RollbackOperator(task_id="rollback", job=JOB).as_teardown(setups=lease, on_failure_fail_dagrun=True),
-        EmptyOperator(task_id="done", trigger_rule=TriggerRule.NONE_FAILED),
-    ]
+    lease, *others = (StepOperator(step=step, job=JOB) for step in UPGRADE)
+    chain(lease, *others, rollback_or_done(lease))

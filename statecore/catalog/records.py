@@ -629,6 +629,11 @@ class RescaleRunRecord:
         return ROLLBACK in self.steps
 
     @property
+    def stops_job(self) -> bool:
+        """Whether the job stands still meanwhile; only a live rescale stops nothing."""
+        return self.method != "live"
+
+    @property
     def removes_workers(self) -> bool:
         """Whether the job needs fewer workers once it is done."""
         return self.to_workers is not None and self.to_workers < (self.from_workers or 0)

@@ -12,13 +12,7 @@ from statecore.cli.abort import abort_rescale
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import note, print_json
 from statecore.cli.steps import carry_out, shell_change
-from statecore.operations.changes import (
-    REWRITE_TIMEOUT_S,
-    BeginRescale,
-    RescaleRequest,
-    require_free,
-    rescale_steps,
-)
+from statecore.operations.changes import REWRITE_TIMEOUT_S, RescaleRequest, require_free, rescale_steps
 from statecore.operations.downtime import downtime_words, expected_downtime
 
 
@@ -93,9 +87,7 @@ def rescale(
         job, resolved = request.checked(opened), request.resolved(opened)
         downtime = downtime_words(resolved, expected_downtime(opened.rescale_runs(name), resolved))
         note(f"{name}: method {resolved}; expected downtime: {downtime}")
-        lease, *steps = rescale_steps(change, request, max(timeout_s, REWRITE_TIMEOUT_S))
-        assert isinstance(lease, BeginRescale)
-        results = carry_out(lease, steps, timeout_s)
+        results = carry_out(rescale_steps(change, request, max(timeout_s, REWRITE_TIMEOUT_S)), timeout_s)
         run = opened.rescale_run(change.run_id)
     if as_json:
         sizes = {"from": job.parallelism, "to": parallelism}

@@ -20,7 +20,6 @@ from statecore.operations.changes import (
     Rollback,
     Status,
     Step,
-    TakeLease,
     is_retryable,
 )
 
@@ -37,25 +36,24 @@ def shell_change(catalog: Catalog, job: str) -> Change:
     return Change(catalog, job, shell_run(), LEASE_TTL_MS, log)
 
 
-def carry_out(
-    lease: TakeLease, steps: list[Step], timeout_s: float, *, rolls_back: bool = True
-) -> dict[str, str | None]:
-    """Take the lease, run the steps of a change, and return the result of each step by its name.
+def carry_out(steps: list[Step], timeout_s: float, *, rolls_back: bool = True) -> dict[str, str | None]:
+    """Run the steps of a change, of which the first takes the lease; return the results of the others by their names.
 
     Each step may wait for ``timeout_s``, or longer if it needs more patience. If a step fails, its error is raised;
     with ``rolls_back`` the job is restored first.
     """
+    lease, *others = steps
     change = lease.change
     renewal = LeaseRenewal(change.catalog, change.job, change.run_id)
     shell = _Shell(change, renewal, timeout_s)
     try:
         shell.perform(lease)
     except BaseException as error:
-        lease.abandon(error)
+        lease.give_up(error)
         raise
     with renewal, _ended_as_by_ctrl_c():
         try:
-            return {step.name: shell.perform(step) for step in steps}
+            return {step.name: shell.perform(step) for step in others}
         except BaseException as error:
             if rolls_back:
                 shell.roll_back(error)

@@ -36,7 +36,7 @@ def stop_job(
         change = shell_change(opened, name)
         stop = StopWithSavepoint(change=change, reason=reason, for_good=True)
         try:
-            path = carry_out(TakeLease(change=change), [stop], timeout_s, rolls_back=False)[stop.name]
+            path = carry_out([TakeLease(change=change), stop], timeout_s, rolls_back=False)[stop.name]
         except StepFailedError as error:
             raise RequestFailedError(f"{name} should stop: {error}") from error
         store = change.store()

@@ -9,10 +9,21 @@ from typing import Any
 
 from airflow.sdk.exceptions import TaskDeferred
 from airflow.sdk.serde import deserialize, serialize
+from statecore_airflow.operators.lease import BeginRescaleOperator
+from statecore_airflow.operators.step import StepOperator
+
+from statecore.operations.changes import BeginRescale, Step
 
 RUN = "manual__2026-01-02T03:04:05.678901+00:00"
 USER = "ann"
 NAME = "manual__2026-01-02T03-04-05.678901-00-00"
+
+
+def task_of(step: type[Step], job: str, **arguments: Any) -> StepOperator:
+    """Return the task of a step of a rescale."""
+    if step is BeginRescale:
+        return BeginRescaleOperator(job=job, **arguments)
+    return StepOperator(step=step, job=job, **arguments)
 
 
 def run_step(operator: Any, run: str = RUN, *, dag: str = "rescale", **params: Any) -> Any:

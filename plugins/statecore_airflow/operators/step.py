@@ -1,10 +1,10 @@
-"""Steps of a change as Airflow tasks."""
+"""The steps of a change as Airflow tasks; ``statecore.operations.changes`` implements them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar
+from typing import Any
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
@@ -19,22 +19,35 @@ from statecore_airflow.triggers.catalog import StepTrigger
 
 
 class StepOperator(CatalogOperator):
-    """Runs one step of a change: asks, waits, defers if that takes long, and finishes."""
+    """Runs one step of a change: asks, waits, defers if that takes long, and finishes; returns the step's result.
 
-    kind: ClassVar[type[Step]]
+    The step's name is the task's id, and the run's parameters are the step's.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self._step: Step | None = None
+    Args:
+        step: The step.
+        arguments: Arguments of the step beside the run's parameters.
+        **kwargs: See ``CatalogOperator``.
 
-    def fields(self, context: Context) -> dict[str, Any]:
-        """Return the step's arguments from this task."""
-        return {}
+    """
+
+    template_fields: Collection[str] = ("job", "arguments")
+
+    def __init__(self, *, step: type[Step], arguments: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(**{"task_id": step.name, "timeout": step.timeout, **kwargs})
+        self.step = step
+        self.arguments = arguments or {}
+        # Airflow's pages show it as the kind of the task.
+        self.custom_operator_name = step.__name__
+        self._made: Step | None = None
+
+    def parameters(self, context: Context) -> Mapping[str, Any]:
+        """Return the parameters that the step may take."""
+        return context["params"]
 
     def execute(self, context: Context) -> str | None:
         """Begin the step, or resume where an earlier attempt left off."""
         with self.catalog(context) as catalog:
-            step = self._made(catalog, context)
+            step = self._make(catalog, context)
             with self._trying(context, step):
                 self._require_earlier(step)
                 begun = step.begin()
@@ -51,20 +64,17 @@ class StepOperator(CatalogOperator):
     def execute_complete(self, context: Context, event: dict[str, str]) -> str | None:
         """Continue after the trigger has fired."""
         with self.catalog(context) as catalog:
-            step = self._made(catalog, context)
+            step = self._make(catalog, context)
             with self._trying(context, step):
                 self.judge(event_finding(event))
                 # Another process may have ended the run meanwhile.
                 begun = step.begin()
                 return self._end(step) if begun is None else begun.result
 
-    def given_up(self, step: Any, error: Exception) -> None:
-        """Do what remains to be done after a failure that is not retried."""
-
     def on_kill(self) -> None:
         """Cancel what the step has started."""
-        if self._step is not None:
-            self._step.cancel()
+        if self._made is not None:
+            self._made.cancel()
 
     def _require_earlier(self, step: Step) -> None:
         """Refuse to go on after a step that a person has marked as successful although it has not done its work.
@@ -77,19 +87,19 @@ class StepOperator(CatalogOperator):
         if run is None or run.state != "running" or self.is_teardown or not self.has_dag():  # type: ignore[no-untyped-call]  # Airflow has no types there
             return
         for task in self.get_flat_relatives(upstream=True):
-            if not isinstance(task, StepOperator) or not task.kind.is_needed(run):
+            if not isinstance(task, StepOperator) or not task.step.is_needed(run):
                 continue
-            if run.steps.get(task.kind.name, StepTimes()).ended_ms is None:
+            if run.steps.get(task.step.name, StepTimes()).ended_ms is None:
                 raise ConfigurationError(
                     f"found that step {task.task_id} of run {run.run_id!r} has not done its work, and that Airflow has "
                     "it as successful: a person has marked it; expected no step to be marked by hand; the run is "
                     "rolled back, so trigger a new one"
                 )
 
-    def _made(self, catalog: Catalog, context: Context) -> Step:
+    def _make(self, catalog: Catalog, context: Context) -> Step:
         change = Change(catalog, self.job, change_id(context), lease_ttl_ms(), self.log)
-        self._step = self.kind(change=change, **self.fields(context))
-        return self._step
+        self._made = self.step.of(change, self.parameters(context), **self.arguments)
+        return self._made
 
     def _wait(self, catalog: Catalog, step: Step) -> None:
         first = step.observe()
@@ -123,7 +133,7 @@ class StepOperator(CatalogOperator):
             if is_last or not isinstance(error, StatecoreError) or not is_retryable(error):
                 # An unreachable catalog must not hide the error itself.
                 with suppress(StatecoreError):
-                    self.given_up(step, error)
+                    step.give_up(error)
             raise
 
 

@@ -19,7 +19,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from statecore.catalog import Catalog, SystemClock
 from statecore.errors import CatalogError, LeaseHeldError, StatecoreError, UnknownRecordError
 from statecore.operations.changes import (
-    WAITING_STEPS,
+    STEPS,
     Change,
     Finding,
     Status,
@@ -192,7 +192,7 @@ class StepTrigger(CatalogTrigger):
         """Look at the step."""
         if self._made is None:
             change = Change(catalog, self.job, self.run_id, lease_ttl_ms(), log)
-            self._made = WAITING_STEPS[self.step](change=change, **self.fields)
+            self._made = STEPS[self.step](change=change, **self.fields)
         return self._made.observe()
 
     def renew(self, catalog: Catalog) -> Finding | None:

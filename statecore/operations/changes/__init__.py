@@ -1,4 +1,4 @@
-"""The saga of a rescale: plan, lease, grow, stop, resize, rescale state, restart, verify, shrink; and rollback.
+"""Changes of a job, step by step; ``saga`` states which steps and in which order, and ``Rollback`` undoes them.
 
 Airflow's operators and the shell run the same steps. They differ in how they wait, log and show.
 """
@@ -13,7 +13,7 @@ from statecore.operations.changes.rescale_state import REWRITE_TIMEOUT_S, Rescal
 from statecore.operations.changes.resize_cluster import GrowCluster, ResizeCluster, ShrinkCluster
 from statecore.operations.changes.restart import Restart
 from statecore.operations.changes.rollback import Rollback
-from statecore.operations.changes.saga import RETRIES, RETRY_DELAY, WAITING_STEPS, rescale_steps
+from statecore.operations.changes.saga import RESCALE, RETRIES, RETRY_DELAY, STEPS, UPGRADE, rescale_steps
 from statecore.operations.changes.start import StartJob
 from statecore.operations.changes.step import Step
 from statecore.operations.changes.stop import StopWithSavepoint
@@ -21,10 +21,12 @@ from statecore.operations.changes.upgrade import BeginUpgrade, ReplaceArtifact
 from statecore.operations.changes.verify import Verify
 
 __all__ = [
+    "RESCALE",
     "RETRIES",
     "RETRY_DELAY",
     "REWRITE_TIMEOUT_S",
-    "WAITING_STEPS",
+    "STEPS",
+    "UPGRADE",
     "BeginRescale",
     "BeginUpgrade",
     "Change",

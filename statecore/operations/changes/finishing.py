@@ -9,23 +9,22 @@ from statecore.catalog import Catalog, LeaseRecord, RescaleRunRecord
 from statecore.errors import LeaseHeldError, StepFailedError, UnknownRecordError
 from statecore.operations.changes.change import Change, find_run
 from statecore.operations.changes.finding import Finding, Status
-from statecore.operations.changes.rescale_state import RescaleState
-from statecore.operations.changes.restart import Restart
 from statecore.operations.changes.rollback import Rollback
+from statecore.operations.changes.saga import RESCALE
 from statecore.operations.changes.verify import Verify
 
 log = logging.getLogger(__name__)
 
 _LEASE_TTL_MS = 60_000
-# As long as the DAG waits; a job with long epochs or a large backlog gets more, as there.
-_TIMEOUT_MS = 300_000
+_TIMEOUT_MS = int(Verify.timeout.total_seconds() * 1000)
 # After this long without a look, the job is looked at for as long again: its time may have passed in an outage.
 _LATE_MS = 30_000
 
 
 def awaits_verify(run: RescaleRunRecord) -> bool:
     """Tell whether all is done that a run changes, and the job was not verified yet."""
-    last = Restart if Restart.is_needed(run) else RescaleState
+    # Of an upgrade, too, the restart is the last one.
+    *_, last = (step for step in RESCALE[: RESCALE.index(Verify)] if step.is_needed(run))
     times = run.steps.get(last.name)
     is_changed = times is not None and times.ended_ms is not None
     return run.state == "running" and run.aborted_by is None and not run.is_given_up and is_changed

@@ -43,8 +43,8 @@ class TakeLease(Step):
         """
         self.change.catalog.job(self.change.job)
 
-    def abandon(self, error: BaseException) -> None:
-        """Give the lease back after a failure of this step, because no rollback follows it."""
+    def give_up(self, error: BaseException) -> None:
+        """Give the lease back: no rollback follows this step."""
         catalog, run_id = self.change.catalog, self.change.run_id
         with suppress(StatecoreError):
             if self.change.run() is not None:
@@ -79,6 +79,8 @@ class BeginRescale(TakeLease):
         request: The wanted rescale; its method may still be ``auto``.
 
     """
+
+    parameters = ("request",)
 
     request: RescaleRequest
 

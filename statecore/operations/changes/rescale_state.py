@@ -41,6 +41,7 @@ class RescaleState(Step):
     """
 
     name = "rescale_state"
+    parameters = ("max_parallelism", "rewrite_timeout_s")
     expected = "the driver to adopt the parallelism"
 
     max_parallelism: int | None = None

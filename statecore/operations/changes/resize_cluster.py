@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from datetime import timedelta
 
-from statecore.catalog import ClusterRecord, RescaleMethod, RescaleRunRecord
+from statecore.catalog import ClusterRecord, RescaleRunRecord
 from statecore.errors import ClusterError, ConfigurationError
 from statecore.operations.changes.change import out_of_order
 from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.step import Step
 from statecore.operations.resizing import Resizing
+
+RESIZE_TIMEOUT = timedelta(minutes=15)
+"""Longer than instances take to start plus the cluster's ``ready_timeout_s``, because the cluster's error says more."""
 
 
 @dataclass(kw_only=True)
@@ -21,6 +24,7 @@ class ResizeCluster(Step):
     """
 
     name = "resize_cluster"
+    timeout = RESIZE_TIMEOUT
     expected = "all workers ready"
 
     def __post_init__(self) -> None:
@@ -64,12 +68,11 @@ class GrowCluster(ResizeCluster):
     """Adds workers while the job still runs: nothing stops it before the cluster that it needs is there."""
 
     name = "grow_cluster"
-    methods: ClassVar[frozenset[RescaleMethod]] = frozenset({"by_reference", "rewrite"})
 
     @classmethod
     def is_needed(cls, run: RescaleRunRecord) -> bool:
         """Tell whether the run stops the job and needs all workers that the cluster has, or more."""
-        return run.method in cls.methods and run.to_workers is not None and run.to_workers >= (run.from_workers or 0)
+        return run.stops_job and run.to_workers is not None and run.to_workers >= (run.from_workers or 0)
 
 
 @dataclass(kw_only=True)
@@ -80,21 +83,15 @@ class ShrinkCluster(Step):
     """
 
     name = "shrink_cluster"
+    timeout = RESIZE_TIMEOUT
     holds_lease = False
     expected = "the surplus workers to be gone"
 
-    def begin(self) -> Finding | None:
+    def enter(self, run: RescaleRunRecord | None) -> None:
         """Begin once the run is done; the lease is given back."""
-        run = self.required_run()
-        if not self.is_needed(run):
-            return Finding(Status.SKIPPED, f"not needed: workers {run.from_workers} to {run.to_workers}")
-        if run.state != "done":
-            raise out_of_order(run.run_id, "end", "verify")
+        if run is None or run.state != "done":
+            raise out_of_order(self.change.run_id, "end", "verify")
         self.change.mark(self.name, started=True)
-        return None
-
-    def hold_lease(self) -> None:
-        """Do nothing: the run has ended."""
 
     def look(self) -> Finding:
         """Look at the size that the supervisor reported last."""

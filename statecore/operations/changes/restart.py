@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import ClassVar
 
-from statecore.catalog import Catalog, GenerationRecord, RescaleMethod
+from statecore.catalog import Catalog, GenerationRecord, RescaleRunRecord
 from statecore.operations.changes.change import out_of_order
 from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.rescale_state import RescaleState
@@ -29,11 +28,16 @@ class Restart(Step):
     """
 
     name = "restart"
-    methods: ClassVar[frozenset[RescaleMethod]] = frozenset({"by_reference", "rewrite"})
+    parameters = ("max_parallelism",)
     expected = "the supervisor to launch a driver that runs"
 
     max_parallelism: int | None = None
     after: int = 0
+
+    @classmethod
+    def is_needed(cls, run: RescaleRunRecord) -> bool:
+        """Tell whether the run stops the job."""
+        return run.stops_job
 
     def ask(self) -> None:
         """Record what is wanted."""

@@ -54,9 +54,6 @@ class Rollback(Step):
         """Keep the error of the change, even if the rollback fails."""
         return nullcontext()
 
-    def hold_lease(self) -> None:
-        """Do nothing: ``end`` checks whether the run still has its lease."""
-
     def ask(self) -> None:
         """Restore the job's definition; the supervisor starts it from its newest epoch."""
         change = self.change
@@ -90,12 +87,11 @@ class Rollback(Step):
             return None if run is None else run.error
         return self.finish()
 
-    def give_up(self, error: Exception) -> str:
-        """Leave the job to the supervisor, which keeps trying to start it; return the report."""
+    def give_up(self, error: BaseException) -> None:
+        """Leave the job to the supervisor, which keeps trying to start it."""
         self.outcome = f"rolled back, but no driver runs yet: {error}; the supervisor keeps trying"
-        said = f"{_failure(self.change.run())}; {self.outcome}"
-        self._end_run(said)
-        return said
+        if self.has_lease():
+            self._end_run(f"{_failure(self.change.run())}; {self.outcome}")
 
     def has_lease(self) -> bool:
         """Tell whether the run still has its lease."""

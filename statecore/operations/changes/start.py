@@ -29,6 +29,7 @@ class StartJob(Step):
     """
 
     name = "start"
+    parameters = ("parallelism", "workers", "accept_lost_records")
     holds_lease = False
     expected = "the supervisor to launch a driver that runs"
 
@@ -38,10 +39,7 @@ class StartJob(Step):
     after: int = 0
 
     def begin(self) -> None:
-        """Begin; only ``ask`` needs the lease."""
-
-    def hold_lease(self) -> None:
-        """Do nothing: ``ask`` takes the lease and gives it back."""
+        """Begin: ``ask`` takes the lease and gives it back."""
 
     def ask(self) -> None:
         """Record what is wanted.

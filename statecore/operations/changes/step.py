@@ -8,11 +8,13 @@ sleeps, an Airflow task defers to a trigger.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from datetime import timedelta
+from typing import Any, ClassVar, Self
 
-from statecore.catalog import RescaleMethod, RescaleRunRecord
+from statecore.catalog import RescaleRunRecord
 from statecore.errors import CatalogError, StepFailedError
 from statecore.operations.changes.change import Change
 from statecore.operations.changes.finding import Finding, Status
@@ -24,7 +26,8 @@ class Step:
 
     Attributes:
         name: Name in the recorded run, and id of Airflow's task.
-        methods: The rescale methods that need this step; others skip it.
+        parameters: The fields that are parameters of a DAG, or options of a command.
+        timeout: How long a DAG waits for the step, and the supervisor if it goes on with it; see ``patience_ms``.
         holds_lease: Whether the change keeps its lease while it waits.
         is_abortable: Whether a user may end the wait.
         expected: What the step waits for, for an error message.
@@ -33,15 +36,27 @@ class Step:
     """
 
     name: ClassVar[str]
-    methods: ClassVar[frozenset[RescaleMethod]] = frozenset({"by_reference", "rewrite", "live"})
+    parameters: ClassVar[tuple[str, ...]] = ()
+    timeout: ClassVar[timedelta] = timedelta(minutes=5)
     holds_lease: ClassVar[bool] = True
     is_abortable: ClassVar[bool] = True
     expected: ClassVar[str] = "the step to be done"
 
     change: Change
 
+    @classmethod
+    def of(cls, change: Change, parameters: Mapping[str, Any], **arguments: Any) -> Self:
+        """Return the step with those of the change's parameters that it has, and with further arguments."""
+        given = {name: parameters[name] for name in cls.parameters if name in parameters}
+        return cls(change=change, **(given | arguments))
+
+    @classmethod
+    def is_needed(cls, run: RescaleRunRecord) -> bool:
+        """Tell whether a run needs the step; it skips the others."""
+        return True
+
     def begin(self) -> Finding | None:
-        """Hold the lease, or say that there is nothing to do.
+        """Begin, or say that there is nothing to do.
 
         Returns:
             Why there is nothing to do; None to continue with ``ask``.
@@ -50,6 +65,10 @@ class Step:
         run = self.change.run()
         if run is not None and not self.is_needed(run):
             return Finding(Status.SKIPPED, f"not needed: {_described(run)}")
+        return self.enter(run)
+
+    def enter(self, run: RescaleRunRecord | None) -> Finding | None:
+        """Hold the lease, or say that the run is done already."""
         if run is not None and run.state == "done":
             self.change.catalog.release_lease(self.change.job, self.change.run_id)
             return Finding(Status.DONE, f"rescale run {run.run_id} is done", self.recorded(run))
@@ -102,6 +121,9 @@ class Step:
             self.change.catalog.update_rescale_run(run.run_id, error="")
         return result
 
+    def give_up(self, error: BaseException) -> None:
+        """Do what remains to be done after a failure that is not retried."""
+
     def cancel(self) -> None:
         """End the process that ``finish`` has started."""
 
@@ -121,11 +143,6 @@ class Step:
     def noting(self) -> AbstractContextManager[None]:
         """Record in the run why the step fails, if it does."""
         return self.change.noting(self.name)
-
-    @classmethod
-    def is_needed(cls, run: RescaleRunRecord) -> bool:
-        """Tell whether a run needs the step."""
-        return run.method in cls.methods
 
     def recorded(self, run: RescaleRunRecord) -> str | None:
         """Return the result of this step in a run that is done."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from statecore.catalog import JobRecord, RequestRecord, RescaleMethod, RescaleRunRecord
+from statecore.catalog import JobRecord, RequestRecord, RescaleRunRecord
 from statecore.errors import MissingFileError, StatecoreError, StepFailedError
 from statecore.operations.changes.change import now_ms
 from statecore.operations.changes.finding import Finding, Status
@@ -33,12 +33,17 @@ class StopWithSavepoint(Step):
     """
 
     name = "stop_with_savepoint"
-    methods: ClassVar[frozenset[RescaleMethod]] = frozenset({"by_reference", "rewrite"})
+    parameters = ("reason",)
     expected = "the driver to write the savepoint and end"
 
     reason: str = ""
     for_good: bool = False
     request_id: int | None = None
+
+    @classmethod
+    def is_needed(cls, run: RescaleRunRecord) -> bool:
+        """Tell whether the run stops the job."""
+        return run.stops_job
 
     def hold_lease(self) -> None:
         """Renew the lease, unless an earlier attempt has stopped the job for good."""

@@ -35,6 +35,7 @@ class BeginUpgrade(TakeLease):
 
     """
 
+    parameters = ("artifact", "reason")
     expected = "the supervisor to check the job file"
 
     artifact: str
@@ -107,6 +108,7 @@ class ReplaceArtifact(Step):
     """Records the new job file, with which the stopped job resumes from its savepoint."""
 
     name = "replace_artifact"
+    parameters = ("artifact",)
 
     artifact: str
 

@@ -59,6 +59,24 @@ def test_every_dag_imports_without_a_catalog(dags: dict[str, Any]) -> None:
     }
 
 
+def test_tasks_have_the_names_and_the_order_of_their_steps(dags: dict[str, Any]) -> None:
+    assert list(dags["rescale"].task_dict) == [
+        "plan", "approval", "lease", "grow_cluster", "stop_with_savepoint", "resize_cluster", "rescale_state",
+        "restart", "verify", "shrink_cluster", "rollback", "done",
+    ]  # fmt: skip
+    assert list(dags["upgrade"].task_dict) == [
+        "lease", "stop_with_savepoint", "replace_artifact", "restart", "verify", "rollback", "done",
+    ]  # fmt: skip
+    # Pages of Airflow show the step, since the class of its task says little.
+    assert dags["rescale"].task_dict["grow_cluster"].operator_name == "GrowCluster"
+
+
+def test_the_arguments_of_a_step_are_rendered(dags: dict[str, Any]) -> None:
+    task = dags["stop"].task_dict["stop_with_savepoint"]
+    task.render_template_fields({"params": {"job": "flights", "reason": "backlog"}})
+    assert (task.job, task.arguments) == ("flights", {"for_good": True})
+
+
 @pytest.mark.parametrize(
     ("workers", "needless"),
     [
@@ -87,7 +105,7 @@ def test_a_step_of_a_rescale_waits_for_the_one_before_it_whatever_was_skipped_in
     run = RescaleRunRecord("r", "orders", 4, 2, *workers, method, "", "running", None, None, {}, None, 0, 0)
     needed = [step for step in [*steps, "verify", "shrink_cluster"] if step not in needless]
     found = [name for name in dags["rescale"].task_ids if isinstance(tasks[name], StepOperator)]
-    assert {name for name in found if tasks[name].kind.is_needed(run)} == {"lease", *needed, "rollback"}
+    assert {name for name in found if tasks[name].step.is_needed(run)} == {"lease", *needed, "rollback"}
     assert tasks["lease"].upstream_task_ids == {"approval"} and tasks["approval"].upstream_task_ids == {"plan"}
     # The lease skips the others at once, so that nothing can be left to wait for them.
     for before, after in itertools.pairwise(needed):

@@ -11,22 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
-from statecore_airflow.operators.lease import BeginRescaleOperator
-from statecore_airflow.operators.rescale import (
-    GrowClusterOperator,
-    RescaleStateOperator,
-    ResizeClusterOperator,
-    RestartOperator,
-    RollbackOperator,
-    ShrinkClusterOperator,
-    StopWithSavepointOperator,
-    VerifyOperator,
-)
+from statecore_airflow.operators.rollback import RollbackOperator
 
 from statecore.catalog import Catalog
-from statecore.operations.changes import RETRIES
+from statecore.operations.changes import RESCALE, RETRIES
 from statecore.snapshot.checkpoints import CheckpointStore
-from tests.airflow.running import run_step
+from tests.airflow.running import run_step, task_of
 from tests.airflow.scripted_driver import ScriptedDriver
 from tests.support.patience import only_impatient
 from tests.support.shell import run as run_shell
@@ -34,16 +24,6 @@ from tests.support.waiting import wait
 
 pytestmark = pytest.mark.usefixtures("quick")
 
-STEPS = {
-    "lease": BeginRescaleOperator,
-    "grow_cluster": GrowClusterOperator,
-    "stop_with_savepoint": StopWithSavepointOperator,
-    "resize_cluster": ResizeClusterOperator,
-    "rescale_state": RescaleStateOperator,
-    "restart": RestartOperator,
-    "verify": VerifyOperator,
-    "shrink_cluster": ShrinkClusterOperator,
-}
 STOPPED = ["lease", "grow_cluster", "stop_with_savepoint", "resize_cluster", "rescale_state", "restart"]
 
 
@@ -301,8 +281,8 @@ SCENARIOS: dict[str, Scenario] = {
 def through_airflow(world: World, scenario: Scenario, params: dict[str, Any]) -> str:
     """Run the steps as the DAG does: retried, then rolled back in any case; return the error."""
     error = ""
-    for name, operator in STEPS.items():
-        task = operator(task_id=name, job=world.job, timeout=timedelta(seconds=scenario.timeout_s))
+    for step in RESCALE:
+        task = task_of(step, world.job, timeout=timedelta(seconds=scenario.timeout_s))
         for _ in range(RETRIES + 1):
             try:
                 run_step(task, job=world.job, **params)
@@ -319,7 +299,7 @@ def through_airflow(world: World, scenario: Scenario, params: dict[str, Any]) ->
             break
     if world.catalog.rescale_runs(world.job):
         world.driver.refuse = None
-        run_step(RollbackOperator(task_id="rollback", job=world.job))
+        run_step(RollbackOperator(job=world.job))
     return error
 
 

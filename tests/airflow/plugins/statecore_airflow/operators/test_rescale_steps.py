@@ -13,15 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from statecore_airflow.hooks.settings import CatalogSettings
 from statecore_airflow.operators import base as catalog_operator
 from statecore_airflow.operators.lease import BeginRescaleOperator
-from statecore_airflow.operators.rescale import (
-    GrowClusterOperator,
-    RescaleStateOperator,
-    ResizeClusterOperator,
-    RestartOperator,
-    ShrinkClusterOperator,
-    StopWithSavepointOperator,
-    VerifyOperator,
-)
+from statecore_airflow.operators.step import StepOperator
 from statecore_airflow.triggers import catalog as triggers
 
 from statecore.catalog import Catalog, SystemClock
@@ -32,7 +24,18 @@ from statecore.errors import (
     StorageError,
     UnknownRecordError,
 )
-from statecore.operations.changes import Finding, Status, savepoint_name
+from statecore.operations.changes import (
+    Finding,
+    GrowCluster,
+    RescaleState,
+    ResizeCluster,
+    Restart,
+    ShrinkCluster,
+    Status,
+    StopWithSavepoint,
+    Verify,
+    savepoint_name,
+)
 from statecore.operations.changes.change import now_ms
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.running import NAME, RUN, context_of, fire, run_step, sent
@@ -45,23 +48,23 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 def lease(name: str, run: str = RUN, **changes: Any) -> None:
     params = {"job": name, "parallelism": 4, "workers": 2, "method": "by_reference", "reason": "backlog", **changes}
-    run_step(BeginRescaleOperator(task_id="lease", job=params["job"]), run, **params)
+    run_step(BeginRescaleOperator(job=params["job"]), run, **params)
 
 
-def stop(job: str) -> StopWithSavepointOperator:
-    return StopWithSavepointOperator(task_id="stop_with_savepoint", job=job, reason="backlog")
+def stop(job: str) -> StepOperator:
+    return StepOperator(step=StopWithSavepoint, job=job, arguments={"reason": "backlog"})
 
 
-def rescale(job: str) -> RescaleStateOperator:
-    return RescaleStateOperator(task_id="rescale_state", job=job)
+def rescale(job: str) -> StepOperator:
+    return StepOperator(step=RescaleState, job=job)
 
 
-def restart(job: str) -> RestartOperator:
-    return RestartOperator(task_id="restart", job=job)
+def restart(job: str) -> StepOperator:
+    return StepOperator(step=Restart, job=job)
 
 
-def verify(job: str, **arguments: Any) -> VerifyOperator:
-    return VerifyOperator(task_id="verify", job=job, **arguments)
+def verify(job: str, **arguments: Any) -> StepOperator:
+    return StepOperator(step=Verify, job=job, **arguments)
 
 
 def test_the_lease_records_the_run_and_what_the_job_was(catalog: Catalog, job: str) -> None:
@@ -76,9 +79,9 @@ def test_the_lease_records_the_run_and_what_the_job_was(catalog: Catalog, job: s
 def test_a_run_without_workers_leaves_the_cluster_as_it_is(catalog: Catalog, job: str) -> None:
     lease(job, workers=None)
     assert catalog.rescale_run(RUN).to_workers == 1
-    for resize in (ResizeClusterOperator, ShrinkClusterOperator):
+    for resize in (ResizeCluster, ShrinkCluster):
         with pytest.raises(AirflowSkipException):
-            run_step(resize(task_id="r", job=job))
+            run_step(StepOperator(step=resize, job=job))
 
 
 def test_another_runs_lease_is_respected_and_named(catalog: Catalog, job: str) -> None:
@@ -207,17 +210,17 @@ def test_a_run_that_has_lost_its_lease_does_not_touch_the_job(catalog: Catalog, 
 
 def test_resize_waits_until_the_workers_are_ready(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
     lease(job, workers=3)
-    run_step(GrowClusterOperator(task_id="grow_cluster", job=job))
+    run_step(StepOperator(step=GrowCluster, job=job))
     assert catalog.cluster("local").ready_workers == 3
-    run_step(ResizeClusterOperator(task_id="resize_cluster", job=job))
+    run_step(StepOperator(step=ResizeCluster, job=job))
     with pytest.raises(AirflowSkipException, match="workers 1 to 3"):
-        run_step(ShrinkClusterOperator(task_id="shrink_cluster", job=job))
+        run_step(StepOperator(step=ShrinkCluster, job=job))
 
 
 def test_resize_that_takes_too_long_says_what_it_saw(catalog: Catalog, job: str) -> None:
     lease(job, workers=3)
     catalog.report_cluster("local", ready_workers=1, message="no port free")
-    resize = ResizeClusterOperator(task_id="r", job=job, timeout=timedelta(milliseconds=200))
+    resize = StepOperator(step=ResizeCluster, job=job, timeout=timedelta(milliseconds=200))
     with pytest.raises(
         AirflowFailException, match=r"1 of 3 workers ready \(no port free\).*expected all workers ready"
     ):
@@ -237,7 +240,7 @@ def test_a_resize_that_the_cluster_says_is_in_vain_ends_at_once(catalog: Catalog
     supervisor.start()
     try:
         with pytest.raises(AirflowFailException, match="cluster local: no quota for 3; ask for more"):
-            run_step(GrowClusterOperator(task_id="r", job=job, timeout=timedelta(seconds=60)))
+            run_step(StepOperator(step=GrowCluster, job=job, timeout=timedelta(seconds=60)))
     finally:
         ended.set()
         supervisor.join()
@@ -255,7 +258,7 @@ def test_resize_is_skipped_for_a_job_without_a_cluster(catalog: Catalog, store: 
     assert catalog.lease("plain") is None
     lease("plain", workers=None)
     with pytest.raises(AirflowSkipException):
-        run_step(GrowClusterOperator(task_id="r", job="plain"))
+        run_step(StepOperator(step=GrowCluster, job="plain"))
 
 
 def test_state_is_rescaled_by_reference_once(catalog: Catalog, job: str, store: CheckpointStore) -> None:

@@ -12,37 +12,19 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException, TaskDeferred
 from statecore_airflow.hooks.settings import lease_ttl_ms
 from statecore_airflow.operators.lease import BeginRescaleOperator
-from statecore_airflow.operators.rescale import (
-    GrowClusterOperator,
-    RescaleStateOperator,
-    ResizeClusterOperator,
-    RestartOperator,
-    RollbackOperator,
-    ShrinkClusterOperator,
-    StopWithSavepointOperator,
-    VerifyOperator,
-)
+from statecore_airflow.operators.rollback import RollbackOperator
 
 from statecore.catalog import Catalog
 from statecore.errors import StorageError
+from statecore.operations.changes import RESCALE
 from statecore.operations.changes.restart import find_driver
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.airflow.rescale_runs import FakeTask
-from tests.airflow.running import RUN, context_of, fire, run_step
+from tests.airflow.running import RUN, context_of, fire, run_step, task_of
 from tests.airflow.scripted_driver import ScriptedDriver
 
 pytestmark = pytest.mark.usefixtures("quick")
 
-STEPS: list[tuple[str, Callable[..., Any]]] = [
-    ("lease", BeginRescaleOperator),
-    ("grow_cluster", GrowClusterOperator),
-    ("stop_with_savepoint", StopWithSavepointOperator),
-    ("resize_cluster", ResizeClusterOperator),
-    ("rescale_state", RescaleStateOperator),
-    ("restart", RestartOperator),
-    ("verify", VerifyOperator),
-    ("shrink_cluster", ShrinkClusterOperator),
-]
 OUT: dict[str, Any] = {"parallelism": 4, "workers": 2}
 IN = {"parallelism": 1, "workers": 1}
 
@@ -73,10 +55,10 @@ def armed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 def rescale(job: str, **params: Any) -> None:
     """Run the steps as the DAG does: one that fails ends it, one that is killed is tried again, twice."""
     params = {"method": "by_reference", **params}
-    for step, operator in STEPS:
+    for step in RESCALE:
         for _ in range(3):
             try:
-                run_step(operator(task_id=step, job=job), job=job, **params)
+                run_step(task_of(step, job), job=job, **params)
             except Killed:
                 continue
             except AirflowSkipException:
@@ -85,7 +67,7 @@ def rescale(job: str, **params: Any) -> None:
 
 
 def roll_back(job: str) -> str | None:
-    return run_step(RollbackOperator(task_id="rollback", job=job))
+    return run_step(RollbackOperator(job=job))
 
 
 def state_of(catalog: Catalog, job: str) -> tuple[str, int, int]:
@@ -103,10 +85,10 @@ def test_a_run_that_is_killed_at_each_step_ends_well_when_it_is_tried_again(
         "by_reference": set(),
         "live": {"grow_cluster", "stop_with_savepoint", "restart"},
     }[method] | ({"shrink_cluster"} if size is OUT else {"grow_cluster", "resize_cluster"})
-    for step, _ in STEPS:
-        if step not in needless:
-            armed(f"{step}@begun", "kill")
-            armed(f"{step}@ended", "kill")
+    for step in RESCALE:
+        if step.name not in needless:
+            armed(f"{step.name}@begun", "kill")
+            armed(f"{step.name}@ended", "kill")
     rescale(job, method=method, **size)
     assert catalog.rescale_run(RUN).state == "done"
     assert state_of(catalog, job) == ("running", size["parallelism"], size["workers"])
@@ -182,11 +164,11 @@ def test_a_failure_while_the_cluster_shrinks_takes_no_job_back_that_was_verified
 def test_a_rollback_fails_a_run_that_would_look_successful(
     catalog: Catalog, job: str, driver: ScriptedDriver, state: str | None
 ) -> None:
-    run_step(BeginRescaleOperator(task_id="lease", job=job), job=job, **OUT)
+    run_step(BeginRescaleOperator(job=job), job=job, **OUT)
     task = FakeTask()
     task.states = {} if state is None else {"done": state}
     context = {**context_of(), "ti": task}
-    operator: Any = RollbackOperator(task_id="rollback", job=job)
+    operator: Any = RollbackOperator(job=job)
 
     def outcome() -> Any:
         try:
@@ -212,9 +194,9 @@ def test_a_run_that_was_done_before_it_gave_its_lease_back_is_not_rolled_back(
             raise Killed
 
         killed.setattr(Catalog, "release_lease", kill)
-        for step, operator in STEPS:
+        for step in RESCALE:
             with suppress(AirflowSkipException):
-                run_step(operator(task_id=step, job=job), job=job, **OUT)
+                run_step(task_of(step, job), job=job, **OUT)
     assert Catalog.release_lease is release
     assert catalog.rescale_run(RUN).state == "done" and catalog.lease(job) is not None
     assert roll_back(job) is None
@@ -224,7 +206,7 @@ def test_a_run_that_was_done_before_it_gave_its_lease_back_is_not_rolled_back(
 def test_a_rollback_that_has_lost_its_lease_while_it_waited_claims_nothing(catalog: Catalog, job: str) -> None:
     catalog.acquire_lease(job, RUN, 60_000)
     catalog.start_rescale_run(RUN, job, from_parallelism=2, to_parallelism=4)
-    operator = RollbackOperator(task_id="rollback", job=job)
+    operator = RollbackOperator(job=job)
     with pytest.raises(TaskDeferred):
         operator.execute(context_of())
     catalog.finish_rescale_run(RUN, error="lease expired")
@@ -236,7 +218,7 @@ def test_a_rollback_that_has_lost_its_lease_while_it_waited_claims_nothing(catal
 def test_a_rollback_ends_although_storage_is_away(
     catalog: Catalog, job: str, driver: ScriptedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_step(BeginRescaleOperator(task_id="lease", job=job), job=job, **OUT)
+    run_step(BeginRescaleOperator(job=job), job=job, **OUT)
     driver.idle = True
 
     def newest(_: CheckpointStore) -> None:
@@ -274,7 +256,7 @@ def test_a_lease_that_fails_leaves_none_behind(
     with pytest.raises(AirflowFailException):
         rescale(job, **OUT)
     assert catalog.lease(job) is None and catalog.rescale_run(RUN).state == "failed"
-    run_step(BeginRescaleOperator(task_id="lease", job=job), "manual__2", job=job, **OUT)
+    run_step(BeginRescaleOperator(job=job), "manual__2", job=job, **OUT)
 
 
 def test_a_rollback_whose_driver_does_not_start_says_so_and_leaves_the_job_to_the_supervisor(

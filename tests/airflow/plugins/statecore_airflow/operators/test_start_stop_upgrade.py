@@ -8,17 +8,11 @@ from typing import Any
 
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
-from statecore_airflow.operators.lease import BeginUpgradeOperator, LeaseOperator
-from statecore_airflow.operators.rescale import (
-    ReplaceArtifactOperator,
-    RestartOperator,
-    RollbackOperator,
-    StartOperator,
-    StopWithSavepointOperator,
-    VerifyOperator,
-)
+from statecore_airflow.operators.rollback import RollbackOperator
+from statecore_airflow.operators.step import StepOperator
 
 from statecore.catalog import Catalog
+from statecore.operations.changes import UPGRADE, StartJob, StopWithSavepoint, TakeLease
 from tests.airflow.running import RUN, run_step
 from tests.airflow.scripted_driver import ScriptedDriver
 
@@ -37,28 +31,26 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 
 def stop(job: str, run: str = RUN) -> str:
-    run_step(LeaseOperator(task_id="lease", job=job), run, dag="stop")
-    return str(run_step(StopWithSavepointOperator(task_id="stop", job=job, reason="", for_good=True), run, dag="stop"))
+    run_step(StepOperator(step=TakeLease, job=job), run, dag="stop")
+    return str(run_step(stop_for_good(job), run, dag="stop"))
+
+
+def stop_for_good(job: str) -> StepOperator:
+    return StepOperator(step=StopWithSavepoint, job=job, arguments={"for_good": True})
 
 
 def start(job: str, **params: Any) -> None:
     form = {"parallelism": None, "workers": None, "accept_lost_records": False}
-    run_step(StartOperator(task_id="start", job=job), dag="start", **(form | params))
+    run_step(StepOperator(step=StartJob, job=job), dag="start", **(form | params))
 
 
 def roll_back(job: str, dag: str) -> str | None:
-    return run_step(RollbackOperator(task_id="rollback", job=job), dag=dag)
+    return run_step(RollbackOperator(job=job), dag=dag)
 
 
 def upgrade(job: str, artifact: str) -> None:
-    for operator in (
-        BeginUpgradeOperator,
-        StopWithSavepointOperator,
-        ReplaceArtifactOperator,
-        RestartOperator,
-        VerifyOperator,
-    ):
-        run_step(operator(task_id="t", job=job), dag="upgrade", job=job, artifact=artifact, reason="")
+    for step in UPGRADE:
+        run_step(StepOperator(step=step, job=job), dag="upgrade", job=job, artifact=artifact, reason="")
 
 
 @pytest.fixture
@@ -115,10 +107,10 @@ def test_a_stop_that_fails_is_rolled_back_and_the_job_goes_on(
 
 
 def test_a_stop_that_has_lost_its_lease_asks_no_driver_to_stop(catalog: Catalog, job: str) -> None:
-    run_step(LeaseOperator(task_id="lease", job=job), dag="stop")
+    run_step(StepOperator(step=TakeLease, job=job), dag="stop")
     catalog.release_lease(job, f"stop:{RUN}")  # as when it expired and the supervisor brought the job back
     with pytest.raises(AirflowFailException, match="there is no lease"):
-        run_step(StopWithSavepointOperator(task_id="stop", job=job, for_good=True), dag="stop")
+        run_step(stop_for_good(job), dag="stop")
     assert catalog.next_request(job) is None
 
 
