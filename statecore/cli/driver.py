@@ -13,14 +13,14 @@ POLL_S = 0.5
 
 def log_of(catalog: Catalog, job: str) -> str:
     """Return the path of the newest driver's log; empty before the first driver."""
-    newest = catalog.newest_generation(job)
+    newest = catalog.generations.newest(job)
     return "" if newest is None else newest.log_path
 
 
 def live_driver(catalog: Catalog, job: str, wanted_for: str, remedy: str) -> GenerationRecord:
     """Return the running generation; RequestFailedError without one."""
-    newest = catalog.newest_generation(job)
-    if newest is None or not catalog.is_alive(newest):
+    newest = catalog.generations.newest(job)
+    if newest is None or not catalog.generations.is_alive(newest):
         raise RequestFailedError(f"found no live driver of {job}; expected one {wanted_for}; {remedy}")
     return newest
 
@@ -37,9 +37,9 @@ def answer(catalog: Catalog, request: RequestRecord, timeout_s: float, failed: s
         time.sleep(POLL_S)
         # Check the driver first: it answers before it ends.
         deserted = _is_deserted(catalog, request.job)
-        request = catalog.get_request(request.id)
+        request = catalog.requests.get(request.id)
         if deserted and request.result is None:
-            request = catalog.finish_request(
+            request = catalog.requests.finish(
                 request.id,
                 error=f"found that its driver ended; expected an answer first; look at its log "
                 f"{log_of(catalog, request.job)}; the newest epoch is kept, and a start resumes from it",
@@ -51,7 +51,9 @@ def answer(catalog: Catalog, request: RequestRecord, timeout_s: float, failed: s
 
 def _is_deserted(catalog: Catalog, job: str) -> bool:
     """Tell whether a job has no driver and will get none."""
-    if catalog.job(job).desired_state == "running" or catalog.is_alive(catalog.newest_generation(job)):
+    if catalog.jobs.get(job).desired_state == "running" or catalog.generations.is_alive(
+        catalog.generations.newest(job)
+    ):
         return False
-    catalog.fail_lost_generation(job)
+    catalog.generations.fail_lost(job)
     return True

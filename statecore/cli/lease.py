@@ -30,11 +30,11 @@ def alone(catalog: Catalog, job: str) -> Iterator[str]:
     While a run changes the job, LeaseHeldError names it and says how to end it.
     """
     owner = shell_run()
-    catalog.acquire_lease(job, owner, LEASE_TTL_MS)
+    catalog.leases.acquire(job, owner, LEASE_TTL_MS)
     try:
         yield owner
     finally:
-        catalog.release_lease(job, owner)
+        catalog.leases.release(job, owner)
 
 
 class LeaseRenewal:
@@ -61,7 +61,7 @@ class LeaseRenewal:
 
     def _renew(self) -> None:
         try:
-            self._catalog.renew_lease(self._job, self._owner, LEASE_TTL_MS)
+            self._catalog.leases.renew(self._job, self._owner, LEASE_TTL_MS)
         except (LeaseHeldError, UnknownRecordError) as error:
             self._lost = error
             self._repeating.stop()

@@ -62,7 +62,7 @@ def carry_out(
             else:
                 # An unreachable catalog must not hide the error itself.
                 with suppress(StatecoreError):
-                    change.catalog.release_lease(change.job, change.run_id)
+                    change.catalog.leases.release(change.job, change.run_id)
             raise
 
 
@@ -148,7 +148,7 @@ class _Shell:
         try:
             run = self._change.run()
             if run is not None and run.state == "running" and not isinstance(error, Exception):
-                self._change.catalog.update_rescale_run(run.run_id, error=f"ended by {type(error).__name__}")
+                self._change.catalog.runs.update(run.run_id, error=f"ended by {type(error).__name__}")
             begun = step.begin()
             if begun is not None:
                 note(begun.message)

@@ -26,7 +26,7 @@ def check_workers(catalog: Catalog, job: JobRecord, workers: int | None) -> None
             f"found {workers} workers asked for job {job.name!r}, which names no cluster; expected a job with a "
             "cluster that statecore resizes; leave the workers out, or register the job with --cluster"
         )
-    cluster = catalog.cluster(job.cluster)
+    cluster = catalog.clusters.get(job.cluster)
     least, most = cluster.min_workers or 0, cluster.max_workers
     if workers < least or (most is not None and workers > most):
         raise ConfigurationError(

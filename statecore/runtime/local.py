@@ -79,7 +79,7 @@ def run_available(build: Build, *, name: str, settings: Mapping[str, str], folde
         catalog.create_schema()
         store = str(root / "jobs" / name)
         parallelism = spark.sparkContext.defaultParallelism
-        catalog.register_job(
+        catalog.jobs.register(
             name,
             artifact=str(artifact),
             artifact_sha256=keep_job_file(open_store(store), str(artifact), source),
@@ -163,7 +163,7 @@ def _source(build: Build) -> tuple[Path, bytes]:
 
 def _max_parallelism(catalog: Catalog, name: str, parallelism: int) -> int:
     try:
-        return catalog.job(name).max_parallelism
+        return catalog.jobs.get(name).max_parallelism
     except UnknownJobError:
         return default_max_parallelism(parallelism)
 
@@ -177,7 +177,7 @@ def _claimed(catalog: Catalog, name: str) -> GenerationRecord:
         reraise=True,
     ):
         with attempt:
-            return catalog.claim_generation(name, log_path="")
+            return catalog.generations.claim(name, log_path="")
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -52,7 +52,7 @@ class BeginRescaleOperator(LeaseOperator, SkipMixin):
         super().execute(context)
         if self.has_dag():  # type: ignore[no-untyped-call]  # Airflow has no types there
             with self.catalog() as catalog:
-                run = catalog.rescale_run(change_id(context))
+                run = catalog.runs.get(change_id(context))
             later = [task for task in self.get_flat_relatives(upstream=False) if isinstance(task, StepOperator)]
             needless = [task for task in later if not task.is_teardown and not task.kind.is_needed(run)]
             self.skip(context["ti"], needless)

@@ -69,7 +69,7 @@ class AlertTrigger(BaseEventTrigger):
             CatalogError: The catalog cannot be reached.
 
         """
-        changes = untold_changes(catalog, CHANNEL, standings(catalog), catalog.supervisor())
+        changes = untold_changes(catalog, CHANNEL, standings(catalog), catalog.supervisors.last())
         return [change for change in changes if claim(catalog, CHANNEL, change, CLAIM_MS)]
 
 

@@ -79,7 +79,7 @@ class DecisionTrigger(BaseEventTrigger):
         return [*reached, *again]
 
     def _reached(self, catalog: Catalog) -> Iterator[DecisionRecord]:
-        for policy in catalog.policies():
+        for policy in catalog.policies.all():
             if not policy.enabled:
                 continue
             try:

@@ -92,7 +92,7 @@ class CatalogTrigger(BaseTrigger):
 
         """
         if self.owner is not None:
-            catalog.renew_lease(self.job, self.owner, lease_ttl_ms())
+            catalog.leases.renew(self.job, self.owner, lease_ttl_ms())
         return None
 
     async def run(self) -> AsyncIterator[TriggerEvent]:

@@ -43,7 +43,7 @@ class Finding:
 
 def look_at_request(catalog: Catalog, request_id: int) -> Finding:
     """Check whether a driver has answered a request."""
-    request = catalog.get_request(request_id)
+    request = catalog.requests.get(request_id)
     if request.state == "done":
         return Finding(Status.DONE, f"request {request.id} to {request.kind} done: {request.result}")
     if request.state == "failed":

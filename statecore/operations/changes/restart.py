@@ -42,22 +42,22 @@ class Restart(Step):
         start_from = run.rescaled or run.savepoint
         if start_from is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
-        self.after = last_ended(catalog.newest_generation(self.change.job))
-        job = catalog.job(self.change.job)
+        self.after = last_ended(catalog.generations.newest(self.change.job))
+        job = catalog.jobs.get(self.change.job)
         if job.is_query:
             # An upgrade goes on from the checkpoint that the job has.
             if run.rescaled is None and run.method == "rewrite":
                 raise out_of_order(run.run_id, "checkpoint", RescaleState.name)
             if job.desired_state != "running":
                 name, size = self.change.job, run.to_parallelism
-                catalog.set_desired(name, state="running", parallelism=size, checkpoint=run.rescaled)
+                catalog.jobs.set_desired(name, state="running", parallelism=size, checkpoint=run.rescaled)
             return
         # An earlier attempt has asked already if the job should run; its driver may have used the savepoint since.
         if job.desired_state != "running":
             # While no epoch has followed the savepoint that the job should start from, this one was made of it.
             store = self.change.store()
             newest = store.newest()
-            catalog.set_desired(
+            catalog.jobs.set_desired(
                 self.change.job,
                 state="running",
                 parallelism=run.to_parallelism,
@@ -78,7 +78,7 @@ class Restart(Step):
 
 def find_driver(catalog: Catalog, job: str, after: int) -> Finding:
     """Check whether a generation after ``after`` runs; a failed one fails the wait, even if it has a successor."""
-    newer = [each for each in catalog.generations(job, limit=_GENERATIONS) if each.generation > after]
+    newer = [each for each in catalog.generations.of(job, limit=_GENERATIONS) if each.generation > after]
     for each in newer:
         if each.state == "failed":
             return Finding(
@@ -88,7 +88,7 @@ def find_driver(catalog: Catalog, job: str, after: int) -> Finding:
             )
     if not newer:
         return Finding(Status.WAITING, f"no generation after {after}")
-    newest, is_alive = newer[0], catalog.is_alive(newer[0])
+    newest, is_alive = newer[0], catalog.generations.is_alive(newer[0])
     message = f"generation {newest.generation} {newest.state}"
     if not newest.ended and not is_alive:
         message += ", no heartbeat lately"

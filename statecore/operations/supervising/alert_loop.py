@@ -96,7 +96,7 @@ def standings(catalog: Catalog) -> dict[str, Standing]:
 
     """
     found = {}
-    for job in catalog.jobs():
+    for job in catalog.jobs.all():
         try:
             found[job.name] = standing(catalog, job)
         except Exception as error:
@@ -127,14 +127,14 @@ def untold_changes(
     """
     now_ms = catalog.now_ms()
     firing = [*firing_alerts(found.values()), *supervisor_alerts(supervisor, RELEASE, now_ms)]
-    return alert_changes(firing, catalog.told_alerts(channel), {*found, ALL_JOBS}, now_ms)
+    return alert_changes(firing, catalog.alerts.told(channel), {*found, ALL_JOBS}, now_ms)
 
 
 def claim(catalog: Catalog, channel: str, change: AlertChange, ttl_ms: int) -> bool:
     """Claim to tell a change; of several processes, one succeeds."""
-    return catalog.claim_alert(channel, change.subject, change.alert, firing=change.firing, ttl_ms=ttl_ms)
+    return catalog.alerts.claim(channel, change.subject, change.alert, firing=change.firing, ttl_ms=ttl_ms)
 
 
 def confirm(catalog: Catalog, channel: str, change: AlertChange) -> None:
     """Record that people were told of a change."""
-    catalog.confirm_alert(channel, change.subject, change.alert, firing=change.firing)
+    catalog.alerts.confirm(channel, change.subject, change.alert, firing=change.firing)

@@ -29,7 +29,7 @@ class ClusterTending:
     def tend(self, name: str) -> None:
         """Take the next step towards a cluster's desired size, and report its size or what prevents it."""
         # Read now, because the call may have waited for its turn.
-        record = self._catalog.cluster(name)
+        record = self._catalog.clusters.get(name)
         size, trouble = self._step(record)
         message = self._told(record, trouble)
         if size is None:
@@ -45,7 +45,7 @@ class ClusterTending:
             log.error("cluster %r: %s", record.name, message)
         if size.ready != record.ready_workers:
             log.info("cluster %r: %d of %d workers ready", record.name, size.ready, record.desired_workers)
-        self._catalog.report_cluster(
+        self._catalog.clusters.report(
             record.name,
             ready_workers=size.ready,
             min_workers=size.smallest,
@@ -74,14 +74,14 @@ class ClusterTending:
 
         Once none of them has been ready for a while, their host is given up, and this one starts its own.
         """
-        host = self._catalog.claim_cluster(record.name, self._host).host
+        host = self._catalog.clusters.claim(record.name, self._host).host
         if host == self._host:
             return
         if cluster.size().ready > 0:
             self._empty_since_s.pop(record.name, None)
         elif time.monotonic() - self._empty_since_s.setdefault(record.name, time.monotonic()) >= PATIENCE_S:
             log.warning("cluster %r: no worker of host %s is left; this host starts its own", record.name, host)
-            self._catalog.claim_cluster(record.name, self._host, replacing=host)
+            self._catalog.clusters.claim(record.name, self._host, replacing=host)
             return
         raise ClusterError(
             f"found the workers of cluster {record.name!r} on host {host}; expected them on {self._host}, where the "

@@ -72,7 +72,7 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
     if batch is None:
         batch = clone(checkpoint, url, running=running).batch
     lineage = lineage_of(catalog, job.name, batch)
-    catalog.record_savepoint(
+    catalog.savepoints.record(
         url, job=job.name, lineage=lineage, epoch=batch, parallelism=checkpoint.partitions, reason=reason
     )
     return QuerySavepoint(path, url, lineage, batch)
@@ -100,7 +100,7 @@ def record_kept(catalog: Catalog, job: JobRecord) -> tuple[int, list[StatecoreEr
             continue
         # A folder that begins with a dot is what an interrupted attempt has left.
         if origin is not None:
-            catalog.record_savepoint(
+            catalog.savepoints.record(
                 url, job=job.name, lineage=1, epoch=origin.batch, parallelism=origin.partitions_after,
                 reason="", created_ms=origin.time_ms,
             )  # fmt: skip
@@ -126,7 +126,7 @@ def lineage_of(catalog: Catalog, job: str, batch: int) -> int:
     A query's batches are numbered for its whole life. A job that goes on from an older checkpoint repeats numbers, in
     the next lineage.
     """
-    newest = next(iter(catalog.epochs(job, limit=1)), None)
+    newest = next(iter(catalog.epochs.of(job, limit=1)), None)
     if newest is None:
         return 1
     return newest.lineage if newest.epoch <= batch else newest.lineage + 1

@@ -99,7 +99,7 @@ class BacklogMonitor:
         return spent_s
 
     def _record(self) -> None:
-        self._catalog.record_backlog(self._job, self._generation, self._now())
+        self._catalog.epochs.record_backlog(self._job, self._generation, self._now())
         self._record_topics()
 
     def _record_topics(self) -> None:
@@ -107,7 +107,7 @@ class BacklogMonitor:
         found = source_topics(self._meters)
         # Once in any case: an earlier release of the job may have read topics that this one does not.
         if found or not self._topics_recorded:
-            self._catalog.record_topics(self._job, self._generation, found)
+            self._catalog.epochs.record_topics(self._job, self._generation, found)
             self._topics_recorded = True
 
     def _try(self, source: str, action: Callable[[], None]) -> None:

@@ -75,7 +75,7 @@ class Control:
         return self._lifecycle.closed
 
     def _next_request(self) -> None:
-        request = self._catalog.next_request(self._job, under_way=self._wired.side_jobs.under_way())
+        request = self._catalog.requests.take_next(self._job, under_way=self._wired.side_jobs.under_way())
         if request is None:
             return
         if request.kind == "savepoint":

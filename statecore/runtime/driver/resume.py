@@ -110,4 +110,4 @@ def _with_max_parallelism(catalog: Catalog, job: JobRecord, max_parallelism: int
         return job
     log.warning("the job keeps max parallelism %d of its newest epoch", max_parallelism)
     fitting = min(job.parallelism, max_parallelism)
-    return catalog.set_desired(job.name, parallelism=fitting, max_parallelism=max_parallelism)
+    return catalog.jobs.set_desired(job.name, parallelism=fitting, max_parallelism=max_parallelism)

@@ -53,7 +53,7 @@ def forget_start(catalog: Catalog, store: CheckpointStore, job: JobRecord) -> No
     try:
         if job.claims_savepoint is not None:
             _drop(store, job.claims_savepoint)
-        catalog.clear_start(job.name, job.start_after_generation)
+        catalog.jobs.clear_start(job.name, job.start_after_generation)
     except StatecoreError as error:
         log.warning("the savepoint that job %s has started from is kept for now: %s", job.name, error)
 

@@ -122,7 +122,7 @@ def _begun(catalog: Catalog, resumed: Resumed) -> None:
 
 def _refuse_losses(catalog: Catalog, job: str) -> None:
     try:
-        catalog.set_desired(job, accept_lost_records=False)
+        catalog.jobs.set_desired(job, accept_lost_records=False)
     except StatecoreError as error:
         log.warning("the next driver of job %s may go on without lost records, as this one: %s", job, error)
 

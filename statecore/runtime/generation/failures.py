@@ -27,9 +27,9 @@ def record_failure(catalog: Catalog, job: str, generation: int, error: BaseExcep
     if jvm_ended():
         # The supervisor started the JVM and knows the signal that ended it, so it may record the failure first.
         time.sleep(_SUPERVISOR_S)
-        catalog.end_generation(job, generation, state="failed", error=_JVM_ENDED)
+        catalog.generations.end(job, generation, state="failed", error=_JVM_ENDED)
     else:
-        catalog.end_generation(job, generation, state="failed", error=told(error))
+        catalog.generations.end(job, generation, state="failed", error=told(error))
 
 
 def told(error: BaseException) -> str:

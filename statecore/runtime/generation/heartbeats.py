@@ -82,7 +82,7 @@ def _hangs(catalog: Catalog, job: str, generation: int, lifecycle: Alive) -> boo
         return False
     log.error("%s", hang)
     try:
-        catalog.end_generation(job, generation, state="failed", error=hang)
+        catalog.generations.end(job, generation, state="failed", error=hang)
     finally:
         lifecycle.watchdog.kill()
     # A JVM that never answered cannot be killed, and may wake up.
@@ -92,7 +92,7 @@ def _hangs(catalog: Catalog, job: str, generation: int, lifecycle: Alive) -> boo
 
 def _beat(catalog: Catalog, job: str, generation: int, lifecycle: Alive) -> bool:
     newest = lifecycle.newest
-    return catalog.heartbeat(
+    return catalog.generations.heartbeat(
         job,
         generation,
         state="running" if lifecycle.running else "launching",

@@ -108,7 +108,7 @@ class Figures(StreamingQueryListener):
         batch = Batch(self._lineage, progress["batchId"])
         self._rows_total += progress["numInputRows"]
         self._lifecycle.newest, self._lifecycle.batch_s = batch, progress["durationMs"][_WHOLE] / 1000
-        self._catalog.record_epoch(_epoch(progress, batch, self._generation, self._rows_total, self._backlog.now()))
+        self._catalog.epochs.record(_epoch(progress, batch, self._generation, self._rows_total, self._backlog.now()))
 
 
 def _epoch(
@@ -180,5 +180,5 @@ def _ms(timestamp: str) -> int:
 
 
 def _rows_before(catalog: Catalog, job: str) -> int:
-    newest = next(iter(catalog.epochs(job, limit=1)), None)
+    newest = next(iter(catalog.epochs.of(job, limit=1)), None)
     return 0 if newest is None else newest.rows_total

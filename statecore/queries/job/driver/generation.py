@@ -70,7 +70,7 @@ def run_query(catalog: Catalog, job_name: str, generation: int) -> None:
             lifecycle.watchdog = stack.enter_context(Watchdog(lambda: SparkContext._jvm))
             # Before the session, so that a JVM that hangs in its start is noticed.
             SparkContext._ensure_initialized()
-            job = settled(catalog, catalog.job(job_name), generation)
+            job = settled(catalog, catalog.jobs.get(job_name), generation)
             request = _run(catalog, job, claimed, lifecycle, directory, stack)
             if request is not None:
                 answer_savepoint(catalog, job, request, running=False)
@@ -79,10 +79,10 @@ def run_query(catalog: Catalog, job_name: str, generation: int) -> None:
         raise
     if request is None:
         # The supervisor stops the job: a driver must not change what others want of it.
-        catalog.end_generation(job_name, generation, state="stopped", error=ENDED_BY_ITSELF)
+        catalog.generations.end(job_name, generation, state="stopped", error=ENDED_BY_ITSELF)
         log.info("%s", ENDED_BY_ITSELF)
     else:
-        catalog.end_generation(job_name, generation, state="stopped")
+        catalog.generations.end(job_name, generation, state="stopped")
 
 
 def _run(
@@ -133,7 +133,7 @@ def _run(
     last = lifecycle.newest
     if last is not None:
         # Heartbeats tell of a batch half a second late.
-        catalog.heartbeat(job.name, claimed.generation, lineage=last.lineage, epoch=last.epoch)
+        catalog.generations.heartbeat(job.name, claimed.generation, lineage=last.lineage, epoch=last.epoch)
     return control.request
 
 
