@@ -92,8 +92,8 @@ class Supervisor:
         self._stopping = threading.Event()
         self._catalog_failed = False
         self._settled_ms = 0
-        self._drivers = Drivers(catalog, logs_dir, launch)
-        self._clusters = ClusterTending(catalog)
+        self._drivers = Drivers(catalog.generations, logs_dir, launch)
+        self._clusters = ClusterTending(catalog.clusters)
         self._checks = JobFileChecks(catalog, job_files)
         self._cluster_calls = Calls(_CLUSTERS_AT_ONCE, "statecore-cluster")
         self._job_calls = Calls(_JOBS_AT_ONCE, "statecore-job")

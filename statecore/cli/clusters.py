@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from statecore.catalog import Catalog, ClusterRecord
+from statecore.catalog import Catalog, ClusterRecord, Jobs
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, pairs
 from statecore.cli.output import NOTHING, console, print_json, table
@@ -57,8 +57,8 @@ def register_cluster(
         merged = {key: value for key, value in {**stay, **given}.items() if given.get(key) != ""}
         settings = cluster_settings(name, chosen, merged)
         size = workers if workers is not None else known.desired_workers if known is not None else 0
-        owner = _job_of(opened, name)
-        with nullcontext() if owner is None else alone(opened, owner):
+        owner = _job_of(opened.jobs, name)
+        with nullcontext() if owner is None else alone(opened.leases, owner):
             found = opened.clusters.register(name, chosen, settings, size)
     if as_json:
         print_json(_told(found, owner))
@@ -69,7 +69,7 @@ def register_cluster(
 def list_clusters(catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Print all clusters: kind, workers, the job that each belongs to, and what prevents its size."""
     with Catalog(catalog) as opened:
-        found = [(each, _job_of(opened, each.name)) for each in opened.clusters.all()]
+        found = [(each, _job_of(opened.jobs, each.name)) for each in opened.clusters.all()]
     if as_json:
         print_json([_told(cluster, job) for cluster, job in found])
         return
@@ -91,8 +91,8 @@ def remove_cluster(name: ClusterName, catalog: CatalogUrl, as_json: AsJson = Fal
     print(f"removed cluster {name}; {removed.ready_workers} workers stay")
 
 
-def _job_of(catalog: Catalog, cluster: str) -> str | None:
-    return next((job.name for job in catalog.jobs.all() if job.cluster == cluster), None)
+def _job_of(jobs: Jobs, cluster: str) -> str | None:
+    return next((job.name for job in jobs.all() if job.cluster == cluster), None)
 
 
 def _told(cluster: ClusterRecord, job: str | None) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from statecore.catalog import Catalog, JobRecord
+from statecore.catalog import Catalog, Generations, JobRecord
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, pairs
 from statecore.cli.output import note, print_json, spinner
@@ -111,9 +111,9 @@ def register_job(
                 path = given.get("artifact", known.artifact)
                 source_now = read_source(path) if source is None else source
                 _check(path, source_now, _with(known.settings, settings), is_query=known.is_query)
-            with alone(opened, name):
+            with alone(opened.leases, name):
                 known = opened.jobs.get(name)
-                _require_free_of(opened, known, given)
+                _require_free_of(opened.generations, known, given)
                 DriverSettings.from_conf(_with(known.conf, confs))
                 definition = {field: getattr(known, field) for field in asked} | _of_checkpoint(known, given)
                 job = opened.jobs.register(
@@ -150,11 +150,11 @@ def _other_option(known: JobRecord) -> str:
     return f"found that {known.name!r} is {kind}; expected its file with {option}; or register another job"
 
 
-def _require_free_of(catalog: Catalog, known: JobRecord, given: dict[str, Any]) -> None:
+def _require_free_of(generations: Generations, known: JobRecord, given: dict[str, Any]) -> None:
     """Refuse another checkpoint for a query that runs: its driver would go on writing to the one it has."""
     if given.get("checkpoint") in (None, known.checkpoint):
         return
-    if known.desired_state == "running" or catalog.generations.is_alive(catalog.generations.newest(known.name)):
+    if known.desired_state == "running" or generations.is_alive(generations.newest(known.name)):
         raise ConfigurationError(
             f"found {known.name} running, or about to run, on {known.checkpoint}; expected it stopped, because its "
             f"driver goes on writing there; run `statecore stop {known.name}` first"

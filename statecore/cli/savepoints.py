@@ -42,7 +42,7 @@ def create_savepoint(
             f"start the job, or copy its newest epoch, which is kept in {job.store}/manifests, with "
             f"spark-submit {PROGRAMS / 'copy_savepoint.py'}"
         )
-        live_driver(opened, name, "to take a savepoint", remedy)
+        live_driver(opened.generations, name, "to take a savepoint", remedy)
         # The key is unique: a second savepoint of the same name is a new request, which the driver refuses.
         request = opened.requests.send(name, "savepoint", arguments, f"{name}/{uuid.uuid4().hex}")
         with _shown(job, path, arguments.get("target")):

@@ -46,7 +46,7 @@ def carry_out(
     with ``rolls_back`` the job is restored first.
     """
     change = lease.change
-    renewal = LeaseRenewal(change.catalog, change.job, change.run_id)
+    renewal = LeaseRenewal(change.catalog.leases, change.job, change.run_id)
     shell = _Shell(change, renewal, timeout_s)
     try:
         shell.perform(lease)

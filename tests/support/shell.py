@@ -115,7 +115,7 @@ class Driver:
             runner=SimpleNamespace(boundary=threading.Lock()), savepoints=self._savepoints, side_jobs=SideJobs(no_spark)
         )
         query: Any = self
-        self._control = Control(self.catalog, self._job, query, self._lifecycle, wired)
+        self._control = Control(self.catalog.requests, self._job, query, self._lifecycle, wired)
         self._thread.start()
         wait(lambda: self.catalog.generations.newest(self._job).state == "running", "the first heartbeat")  # type: ignore[union-attr]
         return self

@@ -76,7 +76,7 @@ def test_the_supervisor_may_first_say_how_a_jvm_ended(catalog: Catalog, monkeypa
     waited: list[Any] = []
     monkeypatch.setattr(failures, "jvm_ended", lambda: True)
     monkeypatch.setattr("statecore.runtime.generation.failures.time.sleep", waited.append)
-    failures.record_failure(catalog, "j", 1, ConnectionRefusedError(111, "Connection refused"))
+    failures.record_failure(catalog.generations, "j", 1, ConnectionRefusedError(111, "Connection refused"))
     newest = catalog.generations.newest("j")
     assert waited and newest is not None and str(newest.error).startswith("found the driver's JVM ended")
 

@@ -43,7 +43,7 @@ class TellAlertsOperator(CatalogWideOperator):
                 if told.get((change.subject, change.alert)) == change.firing:
                     continue
                 texts.append(self._tell(change))
-                confirm(catalog, CHANNEL, change)
+                confirm(catalog.alerts, CHANNEL, change)
             return texts
 
     def _tell(self, change: AlertChange) -> str:

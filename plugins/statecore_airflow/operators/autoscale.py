@@ -90,7 +90,7 @@ class CarryOutOperator(TriggerRescaleOperator):
 
         """
         with open_catalog(self.conn_id) as catalog:
-            record = find_run(catalog, run_id)
+            record = find_run(catalog.runs, run_id)
             # A run also fails when surplus workers do not go; the rescale itself is done then.
             if state == DagRunState.SUCCESS or (record is not None and record.state == "done"):
                 catalog.policies.end_decision(self.decision["decision"], "done")

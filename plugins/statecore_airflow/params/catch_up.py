@@ -57,7 +57,7 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
                 a job without a cluster.
 
         """
-        check_workers(catalog, catalog.jobs.get(self.job), self.workers)
+        check_workers(catalog.clusters, catalog.jobs.get(self.job), self.workers)
         policy = catalog.policies.find(self.job)
         settings = None if policy is None else policy_settings(policy.settings)
         parallelism = self.parallelism

@@ -70,7 +70,7 @@ class AlertTrigger(BaseEventTrigger):
 
         """
         changes = untold_changes(catalog, CHANNEL, standings(catalog), catalog.supervisors.last())
-        return [change for change in changes if claim(catalog, CHANNEL, change, CLAIM_MS)]
+        return [change for change in changes if claim(catalog.alerts, CHANNEL, change, CLAIM_MS)]
 
 
 def payload_of(change: AlertChange) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class DecisionTrigger(BaseEventTrigger):
         reached: list[DecisionRecord] = []
         try:
             reached.extend(self._reached(catalog))
-            again = list(decisions_to_announce(catalog, catalog.now_ms()))
+            again = list(decisions_to_announce(catalog.policies, catalog.now_ms()))
         except CatalogError as error:
             if not reached:
                 raise

@@ -14,6 +14,7 @@ from statecore.catalog import (
     BacklogRecord,
     Catalog,
     EpochRecord,
+    Epochs,
     GenerationRecord,
     JobRecord,
     OperatorFigures,
@@ -107,7 +108,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         arrived=history(arrived, now_ms),
         processed=newest.rows_per_second,
         waiting=waiting,
-        left=left[-1][1] if left else _waited_at_start(catalog, generations, per_file),
+        left=left[-1][1] if left else _waited_at_start(catalog.epochs, generations, per_file),
         lag_ms=_lag_ms(sources),
         busy=busy_share([(each.started_ms, each.duration_ms) for each in running], now_ms, waiting=bool(waiting)),
         rescale_ms=_rescale_ms(runs),
@@ -132,12 +133,12 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     )
 
 
-def _waited_at_start(catalog: Catalog, generations: Sequence[GenerationRecord], per_file: float | None) -> int | None:
+def _waited_at_start(epochs: Epochs, generations: Sequence[GenerationRecord], per_file: float | None) -> int | None:
     """Return the rows that waited when the newest driver first measured its backlog; its first epoch takes them."""
     if not generations:
         return None
     newest = generations[0]
-    measured = catalog.epochs.backlogs(newest.job, since_ms=newest.started_ms)
+    measured = epochs.backlogs(newest.job, since_ms=newest.started_ms)
     first = next((each for each in measured if each.generation == newest.generation), None)
     return None if first is None else backlog_rows(first.sources, per_file)
 
@@ -218,7 +219,7 @@ def _arrived(
     if all(waiting is None for _, _, waiting in points):
         return [(at_ms, float(rows)) for at_ms, rows, _ in points]
     read = list(accumulate((cost.rows for cost in costs), initial=epochs[-1].rows_total - sum(c.rows for c in costs)))
-    for backlog in _backlogs(catalog, job, max(from_ms, times[0]), now_ms) if times else ():
+    for backlog in _backlogs(catalog.epochs, job, max(from_ms, times[0]), now_ms) if times else ():
         rows = read[bisect_right(times, backlog.measured_ms)]
         points.append((backlog.measured_ms, rows, backlog_rows(backlog.sources, per_file)))
     known = sorted((at_ms, float(rows + waiting)) for at_ms, rows, waiting in points if waiting is not None)
@@ -243,11 +244,11 @@ def _since_restore(epochs: Sequence[EpochRecord], rows_total: int) -> list[Epoch
     return since[::-1]
 
 
-def _backlogs(catalog: Catalog, job: str, since_ms: int, now_ms: int) -> Iterator[BacklogRecord]:
+def _backlogs(epochs: Epochs, job: str, since_ms: int, now_ms: int) -> Iterator[BacklogRecord]:
     """Yield the measurements of a job's backlog, of those before the last minutes one a step."""
     lately_ms = max(since_ms, now_ms - WINDOW_MS)
-    yield from catalog.epochs.backlogs(job, since_ms=since_ms, until_ms=lately_ms, step_ms=STEP_MS)
-    yield from catalog.epochs.backlogs(job, since_ms=lately_ms)
+    yield from epochs.backlogs(job, since_ms=since_ms, until_ms=lately_ms, step_ms=STEP_MS)
+    yield from epochs.backlogs(job, since_ms=lately_ms)
 
 
 def _slowest_operator(records: Sequence[SubtasksRecord], epochs: Sequence[EpochRecord]) -> list[OperatorFigures]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from statecore.catalog import Catalog, RescaleRunRecord, SystemClock
+from statecore.catalog import Catalog, RescaleRunRecord, Runs, SystemClock
 from statecore.errors import (
     CatalogError,
     ConfigurationError,
@@ -60,7 +60,7 @@ class Change:
 
     def run(self) -> RescaleRunRecord | None:
         """Return the recorded run; None before the lease, and for a change without a run."""
-        return find_run(self.catalog, self.run_id)
+        return find_run(self.catalog.runs, self.run_id)
 
     def store(self) -> CheckpointStore:
         """Open the job's store."""
@@ -141,10 +141,10 @@ def savepoint_name(run_id: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", run_id).strip(".-") or "run"
 
 
-def find_run(catalog: Catalog, run_id: str) -> RescaleRunRecord | None:
+def find_run(runs: Runs, run_id: str) -> RescaleRunRecord | None:
     """Return a rescale run, or None when there is none of this id."""
     with suppress(UnknownRecordError):
-        return catalog.runs.get(run_id)
+        return runs.get(run_id)
     return None
 
 

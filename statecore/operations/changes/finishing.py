@@ -61,7 +61,7 @@ class Finisher:
 
     def take_up(self, lease: LeaseRecord) -> bool:
         """Take over the change behind an expired lease; return False if it does not only await ``verify``."""
-        run = find_run(self._catalog, lease.owner)
+        run = find_run(self._catalog.runs, lease.owner)
         if run is None or not awaits_verify(run):
             return False
         if self._is_renewed(lease):

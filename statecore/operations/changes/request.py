@@ -65,7 +65,7 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if job.is_query:
             self._check_query(job)
         self._check_sizes(job)
-        check_workers(catalog, job, self.workers)
+        check_workers(catalog.clusters, job, self.workers)
         if job.desired_state != "running":
             size = "" if job.is_query else f" --parallelism {self.parallelism}"
             when = "first" if job.is_query else "at the new parallelism"

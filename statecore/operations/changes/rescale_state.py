@@ -61,7 +61,7 @@ class RescaleState(Step):
         """Look at the request of a live rescale."""
         if self.request_id is None:
             return super().look()
-        return look_at_request(self.change.catalog, self.request_id)
+        return look_at_request(self.change.catalog.requests, self.request_id)
 
     def finish(self) -> str | None:
         """Write the manifest for the new parallelism; a second attempt finds the same one."""
@@ -85,7 +85,7 @@ class RescaleState(Step):
 
     def patience_ms(self) -> int:
         """Return how long the epoch in flight may take: a live rescale happens between two epochs."""
-        return patience_ms(self.change.catalog, self.change.job)
+        return patience_ms(self.change.catalog.epochs, self.change.job)
 
     def recorded(self, run: RescaleRunRecord) -> str | None:
         """Return the rescaled manifest of a run that is done."""

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
-from statecore.catalog import Catalog, GenerationRecord, RescaleMethod
+from statecore.catalog import GenerationRecord, Generations, RescaleMethod
 from statecore.operations.changes.change import out_of_order
 from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.rescale_state import RescaleState
@@ -70,15 +70,15 @@ class Restart(Step):
 
     def look(self) -> Finding:
         """Look for the new driver; refuse a restart loop now, because ``verify`` would refuse it later."""
-        found = find_driver(self.change.catalog, self.change.job, self.after)
+        found = find_driver(self.change.catalog.generations, self.change.job, self.after)
         if found.status is Status.FAILED and len(failed_drivers(self.change.catalog, self.change.job)) >= RESTART_LOOP:
             return dataclasses.replace(found, status=Status.REFUSED)
         return found
 
 
-def find_driver(catalog: Catalog, job: str, after: int) -> Finding:
+def find_driver(generations: Generations, job: str, after: int) -> Finding:
     """Check whether a generation after ``after`` runs; a failed one fails the wait, even if it has a successor."""
-    newer = [each for each in catalog.generations.of(job, limit=_GENERATIONS) if each.generation > after]
+    newer = [each for each in generations.of(job, limit=_GENERATIONS) if each.generation > after]
     for each in newer:
         if each.state == "failed":
             return Finding(
@@ -88,7 +88,7 @@ def find_driver(catalog: Catalog, job: str, after: int) -> Finding:
             )
     if not newer:
         return Finding(Status.WAITING, f"no generation after {after}")
-    newest, is_alive = newer[0], catalog.generations.is_alive(newer[0])
+    newest, is_alive = newer[0], generations.is_alive(newer[0])
     message = f"generation {newest.generation} {newest.state}"
     if not newest.ended and not is_alive:
         message += ", no heartbeat lately"

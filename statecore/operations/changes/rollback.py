@@ -74,7 +74,7 @@ class Rollback(Step):
         """Look for the restored driver."""
         if self.after is None:
             return super().look()
-        return find_driver(self.change.catalog, self.change.job, self.after)
+        return find_driver(self.change.catalog.generations, self.change.job, self.after)
 
     def finish(self) -> str:
         """End the run, and give the lease back."""

@@ -62,7 +62,7 @@ class StartJob(Step):
 
     def look(self) -> Finding:
         """Look for the driver."""
-        return find_driver(self.change.catalog, self.change.job, self.after)
+        return find_driver(self.change.catalog.generations, self.change.job, self.after)
 
     def end(self) -> None:
         """End; there is no run to record it in."""
@@ -78,7 +78,7 @@ class StartJob(Step):
             require_statecore_job(job, f"parallelism {self.parallelism}", rescaled_running(job, self.parallelism))
         if self.parallelism is not None:
             check_parallelism(self.parallelism, job.max_parallelism, f" of job {job.name!r}")
-        check_workers(self.change.catalog, job, self.workers)
+        check_workers(self.change.catalog.clusters, job, self.workers)
         if job.cluster is not None and self.workers is not None:
             self.change.catalog.clusters.set_desired_workers(job.cluster, self.workers)
         if self.accept_lost_records:

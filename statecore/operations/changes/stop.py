@@ -82,7 +82,7 @@ class StopWithSavepoint(Step):
 
     def patience_ms(self) -> int:
         """Return how long the epoch in flight may take: the driver lets it end."""
-        return patience_ms(self.change.catalog, self.change.job)
+        return patience_ms(self.change.catalog.epochs, self.change.job)
 
     def recorded(self, run: RescaleRunRecord) -> str | None:
         """Return the savepoint of a run that is done."""

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from statecore.catalog import Catalog, JobRecord
+from statecore.catalog import Catalog, JobRecord, Jobs
 from statecore.errors import CheckpointRefusedError, SavepointInUseError
 from statecore.queries.copying.staging import is_left_over
 from statecore.queries.job.new_checkpoint import CHECKPOINTS
@@ -94,7 +94,7 @@ def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> Itera
     for path in [*root.folders(CHECKPOINTS), *root.folders(SAVEPOINTS)]:
         url = f"{root.url.rstrip('/')}/{path}"
         may_go = is_left_over(url) or (path.startswith(f"{CHECKPOINTS}/") and is_copy(url))
-        if not may_go or _is_changing(catalog, name) or _is_used(catalog, url):
+        if not may_go or _is_changing(catalog, name) or _is_used(catalog.jobs, url):
             continue
         if _written_ms(url) <= catalog.now_ms() - untouched_ms:
             yield url
@@ -126,8 +126,8 @@ def _is_changing(catalog: Catalog, name: str) -> bool:
     return catalog.jobs.get(name).left_checkpoint is not None
 
 
-def _is_used(catalog: Catalog, url: str) -> bool:
-    used = {canonical_url(each) for job in catalog.jobs.all() for each in _checkpoints(job) if each is not None}
+def _is_used(jobs: Jobs, url: str) -> bool:
+    used = {canonical_url(each) for job in jobs.all() for each in _checkpoints(job) if each is not None}
     return canonical_url(url) in used
 
 

@@ -94,7 +94,7 @@ def run_until_available(
             request = catalog.requests.send(name, "stop_with_savepoint", arguments, f"{name}-run-{number}")
             end(resumed, wired, lifecycle, request, claimed, spark)
     except BaseException as error:
-        record_failure(catalog, name, number, error)
+        record_failure(catalog.generations, name, number, error)
         raise
     catalog.generations.end(name, number, state="stopped")
     result = catalog.requests.get(request.id).result

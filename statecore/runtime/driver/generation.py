@@ -64,7 +64,7 @@ def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings
             request = _run(catalog, resumed, wired, lifecycle, claimed, chosen.trigger_ms)
             end(resumed, wired, lifecycle, request, claimed, spark)
     except BaseException as error:
-        record_failure(catalog, job_name, generation, error)
+        record_failure(catalog.generations, job_name, generation, error)
         raise
     catalog.generations.end(job_name, generation, state="stopped")
 
@@ -118,7 +118,7 @@ def _run(
             lifecycle.watchdog.watch(query, wired.runner.boundary)
         wired.backlog.start()
         log.info("generation %d runs at parallelism %d", generation.generation, generation.parallelism)
-        with Control(catalog, generation.job, query, lifecycle, wired) as control:
+        with Control(catalog.requests, generation.job, query, lifecycle, wired) as control:
             failure = _ended(query)
     if lifecycle.superseded:
         raise CommitError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from statecore.catalog import Catalog, JobRecord
+from statecore.catalog import Catalog, JobRecord, Jobs
 from statecore.runtime.driver.checks import check_restorable, check_sources
 from statecore.runtime.driver.start_savepoint import beside_the_stream, forget_start, keep_until_first_commit
 from statecore.runtime.epoch.progress import QuerySources, lay_down_progress
@@ -87,8 +87,8 @@ def resume(
     point = find_resume_point(store, job, generation)
     if point.manifest is not None and point.manifest.savepoint is None:
         if job.start_from is not None and not is_start_pending(point.manifest, job):
-            beside_the_stream(partial(forget_start, catalog, store, job))
-        job = _with_max_parallelism(catalog, job, point.manifest.max_parallelism)
+            beside_the_stream(partial(forget_start, catalog.jobs, store, job))
+        job = _with_max_parallelism(catalog.jobs, job, point.manifest.max_parallelism)
     on_first_commit = keep_until_first_commit(stack, catalog, store, point, job)
     sources = QuerySources(tuple(source.name for source in plan.sources), plan.fires_timers)
     checkpoint_directory = directory / "spark"
@@ -104,10 +104,10 @@ def resume(
     return Resumed(job, plan, artifact, store, point, sources, checkpoint_directory, on_first_commit)
 
 
-def _with_max_parallelism(catalog: Catalog, job: JobRecord, max_parallelism: int) -> JobRecord:
+def _with_max_parallelism(jobs: Jobs, job: JobRecord, max_parallelism: int) -> JobRecord:
     """Give the job the max parallelism of its newest epoch; a request for another one ended with its savepoint."""
     if max_parallelism == job.max_parallelism:
         return job
     log.warning("the job keeps max parallelism %d of its newest epoch", max_parallelism)
     fitting = min(job.parallelism, max_parallelism)
-    return catalog.jobs.set_desired(job.name, parallelism=fitting, max_parallelism=max_parallelism)
+    return jobs.set_desired(job.name, parallelism=fitting, max_parallelism=max_parallelism)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from statecore.catalog import Catalog, ClaimedSavepoint, JobRecord
+from statecore.catalog import Catalog, ClaimedSavepoint, JobRecord, Jobs
 from statecore.errors import MissingFileError, SavepointInUseError, StatecoreError, StorageError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import LIFETIME, claimed
@@ -35,7 +35,7 @@ def keep_until_first_commit(
         with suppress(StorageError):
             # A claim that stays expires.
             claim.close()
-        forget_start(catalog, store, job)
+        forget_start(catalog.jobs, store, job)
 
     return lambda: beside_the_stream(release)
 
@@ -45,7 +45,7 @@ def beside_the_stream(action: Callable[[], None]) -> None:
     threading.Thread(target=action, name="statecore-start-savepoint", daemon=True).start()
 
 
-def forget_start(catalog: Catalog, store: CheckpointStore, job: JobRecord) -> None:
+def forget_start(jobs: Jobs, store: CheckpointStore, job: JobRecord) -> None:
     """Drop the savepoint that a job was asked to start from, if the job owns it, and clear the request in the catalog.
 
     Repeatable: the next driver does it if this one dies before. The claim of a driver that was killed is waited out.
@@ -53,7 +53,7 @@ def forget_start(catalog: Catalog, store: CheckpointStore, job: JobRecord) -> No
     try:
         if job.claims_savepoint is not None:
             _drop(store, job.claims_savepoint)
-        catalog.jobs.clear_start(job.name, job.start_after_generation)
+        jobs.clear_start(job.name, job.start_after_generation)
     except StatecoreError as error:
         log.warning("the savepoint that job %s has started from is kept for now: %s", job.name, error)
 

@@ -23,7 +23,7 @@ def claim(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
     except CommitError:
         raise
     except StatecoreError as error:
-        record_failure(catalog, job, generation, error)
+        record_failure(catalog.generations, job, generation, error)
         raise
     return newest
 
@@ -42,6 +42,6 @@ def _catch_up(catalog: Catalog, claimed: GenerationRecord, store: CheckpointStor
             f"the catalog knows of job {job!r}; it is older than the store, and counts from {known} on now; if another "
             "catalog runs this job, remove it from one of them"
         )
-        record_failure(catalog, job, claimed.generation, error)
+        record_failure(catalog.generations, job, claimed.generation, error)
         catalog.generations.import_stopped(job, known, parallelism=claimed.parallelism, lineage=None, epoch=None)
         raise error

@@ -101,7 +101,7 @@ def test_a_rescale_keeps_a_roll_back_and_a_claim_that_no_epoch_has_followed(
     assert (point.manifest.epoch, point.manifest.parallelism, point.lineage) == (5, 4, 9)
     # As the driver does after its first commit.
     made = set(store.savepoints())
-    forget_start(catalog, store, catalog.jobs.get(sized))
+    forget_start(catalog.jobs, store, catalog.jobs.get(sized))
     assert set(store.savepoints()) == made - {old} and point.path in made
     after = catalog.jobs.get(sized)
     assert (after.start_from, after.claims_savepoint) == (None, None)

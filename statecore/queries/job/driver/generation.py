@@ -75,7 +75,7 @@ def run_query(catalog: Catalog, job_name: str, generation: int) -> None:
             if request is not None:
                 answer_savepoint(catalog, job, request, running=False)
     except BaseException as error:
-        record_failure(catalog, job_name, generation, error)
+        record_failure(catalog.generations, job_name, generation, error)
         raise
     if request is None:
         # The supervisor stops the job: a driver must not change what others want of it.
@@ -106,7 +106,7 @@ def _run(
     lineage = _lineage(catalog, job, lifecycle)
     spark = SparkSession.builder.appName(job.name).getOrCreate()
     backlog = QueryBacklog(catalog, claimed)
-    figures = Figures(catalog, claimed, lineage, lifecycle, backlog)
+    figures = Figures(catalog.epochs, claimed, lineage, lifecycle, backlog)
     spark.streams.addListener(figures)
     stack.callback(spark.streams.removeListener, figures)
     if lifecycle.watchdog is not None:
@@ -141,8 +141,8 @@ def _lineage(catalog: Catalog, job: JobRecord, lifecycle: QueryLifecycle) -> int
     """Return the lineage of the batches to come, and note the newest one that there is."""
     batch = newest_batch(job)
     if batch is None:
-        return lineage_of(catalog, job.name, -1)
-    lineage = lineage_of(catalog, job.name, batch)
+        return lineage_of(catalog.epochs, job.name, -1)
+    lineage = lineage_of(catalog.epochs, job.name, batch)
     lifecycle.newest = Batch(lineage, batch)
     return lineage
 

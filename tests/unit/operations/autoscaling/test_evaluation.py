@@ -474,7 +474,7 @@ def test_a_policy_that_observes_tells_each_change_once_and_carries_out_nothing(
     assert (
         catalog.policies.open_decisions()
         == []
-        == list(decisions_to_announce(catalog, clock.now_ms() + 2 * LAPSES_AFTER_MS))
+        == list(decisions_to_announce(catalog.policies, clock.now_ms() + 2 * LAPSES_AFTER_MS))
     )
     figures = figures_of(catalog, JOB, clock.now_ms())
     assert (figures.hindrance, figures.failures) == (None, 0)
@@ -707,12 +707,12 @@ def test_a_decision_nobody_heard_of_is_announced_again_and_one_too_old_is_given_
     driver.run(10, arriving=1, reading=2)
     decision = reached(catalog, clock)
     assert decision is not None
-    assert list(decisions_to_announce(catalog, clock.now_ms())) == []
+    assert list(decisions_to_announce(catalog.policies, clock.now_ms())) == []
     clock.advance(ANNOUNCE_EVERY_MS)
-    assert [each.id for each in decisions_to_announce(catalog, clock.now_ms())] == [decision.id]
-    assert list(decisions_to_announce(catalog, clock.now_ms())) == []
+    assert [each.id for each in decisions_to_announce(catalog.policies, clock.now_ms())] == [decision.id]
+    assert list(decisions_to_announce(catalog.policies, clock.now_ms())) == []
     clock.advance(LAPSES_AFTER_MS)
-    assert list(decisions_to_announce(catalog, clock.now_ms())) == []
+    assert list(decisions_to_announce(catalog.policies, clock.now_ms())) == []
     ended = catalog.policies.decision(decision.id)
     assert ended.state == "failed" and "check whether it is paused" in (ended.outcome or "")
 

@@ -221,8 +221,8 @@ def look(catalog: Catalog) -> list[str]:
     """Look once as Airflow does; return how the messages begin."""
     changes = untold_changes(catalog, "airflow", standings(catalog), catalog.supervisors.last())
     for change in changes:
-        assert claim(catalog, "airflow", change, CLAIM_MS)
-        confirm(catalog, "airflow", change)
+        assert claim(catalog.alerts, "airflow", change, CLAIM_MS)
+        confirm(catalog.alerts, "airflow", change)
     return [change.text.splitlines()[0] for change in changes]
 
 

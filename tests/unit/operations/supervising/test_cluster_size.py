@@ -45,7 +45,7 @@ class World:
         self.catalog, self.cluster, self.now_s = catalog, Cluster(), 1_000.0
         monkeypatch.setattr(module, "cluster_for", lambda _: self.cluster)
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
-        self.tending = ClusterTending(catalog)
+        self.tending = ClusterTending(catalog.clusters)
         catalog.clusters.register("c", "standalone", {}, 3)
 
     def later(self, seconds: float = 0) -> ClusterRecord:

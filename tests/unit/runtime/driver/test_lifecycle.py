@@ -59,7 +59,7 @@ def catalog(catalog_url: str, tmp_path: Path) -> Iterator[Catalog]:
 @contextmanager
 def controlled(catalog: Catalog, lifecycle: Lifecycle, query: Query, boundary: threading.Lock) -> Iterator[Control]:
     wired: Any = SimpleNamespace(runner=SimpleNamespace(boundary=boundary), side_jobs=SideJobs(cast(Any, None)))
-    with Control(catalog, JOB, cast(Any, query), lifecycle, wired) as control:
+    with Control(catalog.requests, JOB, cast(Any, query), lifecycle, wired) as control:
         yield control
 
 

@@ -29,6 +29,6 @@ def test_the_savepoint_that_was_claimed_goes_and_another_one_in_its_place_stays(
             store.files.delete(path)
             store.write_savepoint(manifest(), "sp", reason="", now_ms=2)
         for _ in range(2):
-            forget_start(catalog, store, job)
+            forget_start(catalog.jobs, store, job)
         assert store.savepoints() == ([path] if replaced else [])
         assert (catalog.jobs.get("orders").start_from, catalog.jobs.get("orders").claims_savepoint) == (None, None)

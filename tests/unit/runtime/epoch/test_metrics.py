@@ -37,7 +37,7 @@ def recorded(catalog: Catalog) -> list[int]:
 
 
 def test_an_epoch_does_not_wait_for_a_catalog_that_is_locked(catalog: Catalog, catalog_url: str) -> None:
-    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))
     path = make_url(catalog_url).database
     assert path is not None
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -53,7 +53,7 @@ def test_epochs_have_the_times_of_the_catalogs_clock(catalog_url: str) -> None:
     clock = ManualClock(SystemClock().now_ms() + 3_600_000)
     with Catalog(catalog_url, clock=clock) as ahead:
         ahead.jobs.register(JOB, artifact="a", store="/s", master_url="local", parallelism=2, max_parallelism=8)
-        recorder = EpochRecorder(ahead, BacklogMonitor(ahead, JOB, 1, {}, None))
+        recorder = EpochRecorder(ahead, BacklogMonitor(ahead.epochs, JOB, 1, {}, None))
         recorder.committed(report(1))
         recorder.close()
         (recorded,) = ahead.epochs.of(JOB)
@@ -62,14 +62,14 @@ def test_epochs_have_the_times_of_the_catalogs_clock(catalog_url: str) -> None:
 
 
 def test_publishing_is_recorded_by_sink(catalog: Catalog) -> None:
-    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))
     recorder.committed(report(1))
     recorder.close()
     assert [epoch.publish_ms for epoch in catalog.epochs.of(JOB)] == [{"seen": 2.5}]
 
 
 def recorded_figures(catalog: Catalog, *commits: SubtaskCommit) -> OperatorFigures:
-    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))
     recorder.committed(replace(report(1), commits={"totals": commits}))
     recorder.close()
     return catalog.epochs.subtasks(JOB)[0].operators[0]
@@ -110,7 +110,7 @@ def test_key_groups_count_like_keys(catalog: Catalog) -> None:
 
 
 def test_an_epoch_that_cannot_be_recorded_costs_no_other(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:
-    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))
     for each in (report(1, job="unknown"), report(2)):
         recorder.committed(each)
     recorder.close()

@@ -250,10 +250,10 @@ def test_a_rollback_ends_although_storage_is_away(
 def test_a_driver_that_is_lost_is_not_taken_for_one_that_runs(catalog: Catalog, job: str) -> None:
     generation = catalog.generations.claim(job, log_path="log").generation
     catalog.generations.heartbeat(job, generation)
-    assert find_driver(catalog, job, 0).status == "done"
+    assert find_driver(catalog.generations, job, 0).status == "done"
     with pytest.MonkeyPatch.context() as later:
         later.setattr(Generations, "is_alive", lambda *_: False)
-        found = find_driver(catalog, job, 0)
+        found = find_driver(catalog.generations, job, 0)
     assert (found.status, found.message) == ("waiting", "generation 1 running, no heartbeat lately")
 
 

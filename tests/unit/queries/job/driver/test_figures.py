@@ -65,7 +65,7 @@ class Place:
         self.catalog, self.lifecycle = catalog, QueryLifecycle()
         self.generation: GenerationRecord = catalog.generations.claim("totals", log_path="/l")
         self.backlog = QueryBacklog(catalog, self.generation)
-        self.figures = Figures(catalog, self.generation, 3, self.lifecycle, self.backlog)
+        self.figures = Figures(catalog.epochs, self.generation, 3, self.lifecycle, self.backlog)
 
     def hear(self, account: dict[str, Any]) -> None:
         event: Any = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(account)))
@@ -124,14 +124,16 @@ def test_of_an_idle_query_spark_tells_nothing_but_that(place: Place) -> None:
 
 def test_rows_are_counted_on_over_drivers(place: Place) -> None:
     place.hear(progress(4, 100))
-    later = Figures(place.catalog, place.generation, 3, place.lifecycle, place.backlog)
+    later = Figures(place.catalog.epochs, place.generation, 3, place.lifecycle, place.backlog)
     event: Any = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(progress(5, 1))))
     later.onQueryProgress(event)
     assert place.catalog.epochs.of("totals")[-1].rows_total == 101
 
 
 def test_figures_that_cannot_be_recorded_do_not_end_the_query(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    place.figures = Figures(place.catalog, replace(place.generation, job="gone"), 3, place.lifecycle, place.backlog)
+    place.figures = Figures(
+        place.catalog.epochs, replace(place.generation, job="gone"), 3, place.lifecycle, place.backlog
+    )
     place.hear(progress(4, 100))
     assert "the figures of batch 4 are not recorded" in caplog.text
     assert place.lifecycle.newest == Batch(3, 4)
