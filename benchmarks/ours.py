@@ -64,7 +64,7 @@ class OurJob:
         self._catalog_url = f"sqlite:///{folder / 'catalog.db'}"
         self.catalog = Catalog(self._catalog_url)
         self.catalog.create_schema()
-        self.catalog.register_job(
+        self.catalog.jobs.register(
             self.name,
             artifact=str(artifact),
             store=self.store.files.url,
@@ -74,7 +74,7 @@ class OurJob:
             max_parallelism=MAX_PARALLELISM,
         )
         if start_from is not None:
-            self.catalog.set_desired(self.name, start_from=start_from)
+            self.catalog.jobs.set_desired(self.name, start_from=start_from)
 
     @contextmanager
     def running(self, parallelism: int | None = None, *, start_from: str | None = None) -> Iterator[StreamingQuery]:
@@ -85,9 +85,9 @@ class OurJob:
 
         """
         if start_from is not None:
-            self.catalog.set_desired(self.name, start_from=start_from)
-        self.catalog.set_desired(self.name, state="running", parallelism=parallelism)
-        generation = self.catalog.claim_generation(self.name, log_path="").generation
+            self.catalog.jobs.set_desired(self.name, start_from=start_from)
+        self.catalog.jobs.set_desired(self.name, state="running", parallelism=parallelism)
+        generation = self.catalog.generations.claim(self.name, log_path="").generation
         failures: list[BaseException] = []
         driver = threading.Thread(target=self._drive, args=(generation, failures))
         driver.start()
@@ -106,11 +106,11 @@ class OurJob:
 
     def stop(self) -> str:
         """Stop with a savepoint, wait for the driver to end, and return the savepoint's path in the store."""
-        self.catalog.set_desired(self.name, state="stopped")
+        self.catalog.jobs.set_desired(self.name, state="stopped")
         name = f"stop-{uuid.uuid4().hex}"
-        asked = self.catalog.request(self.name, "stop_with_savepoint", {"name": name}, name)
+        asked = self.catalog.requests.send(self.name, "stop_with_savepoint", {"name": name}, name)
         until(lambda: self._generation().ended, f"end of job {self.name}")
-        answer = self.catalog.get_request(asked.id)
+        answer = self.catalog.requests.get(asked.id)
         if answer.result is None:
             raise RuntimeError(f"found no savepoint of job {self.name}: {answer.error}; expected one; see the logs")
         return str(answer.result["savepoint"])
@@ -127,9 +127,9 @@ class OurJob:
             RuntimeError: It did not succeed.
 
         """
-        asked = self.catalog.request(self.name, "rescale", {"parallelism": parallelism}, uuid.uuid4().hex)
-        until(lambda: self.catalog.get_request(asked.id).state in ("done", "failed"), "answer to the request")
-        answer = self.catalog.get_request(asked.id)
+        asked = self.catalog.requests.send(self.name, "rescale", {"parallelism": parallelism}, uuid.uuid4().hex)
+        until(lambda: self.catalog.requests.get(asked.id).state in ("done", "failed"), "answer to the request")
+        answer = self.catalog.requests.get(asked.id)
         if answer.error is not None:
             raise RuntimeError(f"found no live rescale: {answer.error}; expected one; see the logs")
 
@@ -143,7 +143,7 @@ class OurJob:
 
     def epochs(self) -> list[EpochRecord]:
         """Return the figures of all epochs."""
-        return self.catalog.epochs(self.name)
+        return self.catalog.epochs.of(self.name)
 
     def wait_epochs(self, count: int) -> None:
         """Wait until ``count`` epochs are committed and published since the job's start."""
@@ -151,7 +151,7 @@ class OurJob:
 
     def epochs_done(self) -> int:
         """Return the number of epochs committed and published since the job's start."""
-        newest = self.catalog.epochs(self.name, limit=1)
+        newest = self.catalog.epochs.of(self.name, limit=1)
         return newest[0].epoch + 1 if newest else 0
 
     def close(self) -> None:
@@ -160,7 +160,7 @@ class OurJob:
         shutil.rmtree(self.folder)
 
     def _generation(self) -> GenerationRecord:
-        newest = self.catalog.newest_generation(self.name)
+        newest = self.catalog.generations.newest(self.name)
         assert newest is not None
         return newest
 

@@ -11,7 +11,7 @@ from statecore.catalog import Catalog
 def main() -> None:
     """Exit with 1 if the newest heartbeat is too old."""
     with Catalog(os.environ["STATECORE_CATALOG"]) as catalog:
-        if not catalog.is_supervised(catalog.supervisor()):
+        if not catalog.supervisors.is_alive(catalog.supervisors.last()):
             sys.exit(
                 "found no heartbeat of a supervisor in the last half minute; expected one with each pass; see the "
                 "supervisor's log"

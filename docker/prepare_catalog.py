@@ -30,10 +30,10 @@ def main() -> None:
         catalog.grant_roles()
         try:
             # Keep the size that a rescale has set.
-            workers = catalog.cluster(arguments.cluster).desired_workers
+            workers = catalog.clusters.get(arguments.cluster).desired_workers
         except UnknownClusterError:
             workers = 1
-        catalog.register_cluster(arguments.cluster, "standalone", settings, workers)
+        catalog.clusters.register(arguments.cluster, "standalone", settings, workers)
 
 
 if __name__ == "__main__":

@@ -92,8 +92,8 @@ class Supervisor:
         self._stopping = threading.Event()
         self._catalog_failed = False
         self._settled_ms = 0
-        self._drivers = Drivers(catalog, logs_dir, launch)
-        self._clusters = ClusterTending(catalog)
+        self._drivers = Drivers(catalog.generations, logs_dir, launch)
+        self._clusters = ClusterTending(catalog.clusters)
         self._checks = JobFileChecks(catalog, job_files)
         self._cluster_calls = Calls(_CLUSTERS_AT_ONCE, "statecore-cluster")
         self._job_calls = Calls(_JOBS_AT_ONCE, "statecore-job")
@@ -125,7 +125,7 @@ class Supervisor:
         self._cluster_calls.close(_STOP_S)
         self._job_calls.close(_STOP_S)
         self._topic_calls.close(_STOP_S)
-        self._guarded("resignation", self._catalog.resign, self._id)
+        self._guarded("resignation", self._catalog.supervisors.resign, self._id)
 
     def step(self) -> None:
         """Make one pass; a failure is logged, and the next pass retries.
@@ -148,8 +148,8 @@ class Supervisor:
 
     def _leads(self) -> bool:
         """Send a heartbeat, and tell whether this supervisor acts."""
-        before = None if self._leader == self._id else self._catalog.supervisor()
-        was_silent = before is not None and not self._catalog.is_supervised(before)
+        before = None if self._leader == self._id else self._catalog.supervisors.last()
+        was_silent = before is not None and not self._catalog.supervisors.is_alive(before)
         found = self._beat()
         if found.id != self._id and self._has_died(found):
             found = self._beat(replacing=found.id)
@@ -165,7 +165,7 @@ class Supervisor:
         pid = os.getpid()
         calls = (self._cluster_calls, self._job_calls, self._topic_calls)
         hung = {what: seconds for each in calls for what, seconds in each.hung(_HUNG_S).items()}
-        return self._catalog.lead(
+        return self._catalog.supervisors.lead(
             self._id,
             host=self._host,
             pid=pid,
@@ -186,11 +186,11 @@ class Supervisor:
             self._catalog_failed = False
             self._settled_ms = now_ms + _SETTLING_MS
         settled = now_ms >= self._settled_ms
-        for cluster in self._catalog.clusters():
+        for cluster in self._catalog.clusters.all():
             what = f"cluster {cluster.name!r}"
             self._cluster_calls.begin(what, partial(self._guarded, what, self._clusters.tend, cluster.name))
-        expired = {lease.job: lease for lease in self._catalog.expired_leases()} if settled else {}
-        jobs = self._catalog.jobs()
+        expired = {lease.job: lease for lease in self._catalog.leases.expired()} if settled else {}
+        jobs = self._catalog.jobs.all()
         for job in jobs:
             what, tend = f"job {job.name!r}", partial(self._tend_job, job.name, expired.get(job.name), settled, now_ms)
             self._job_calls.begin(what, partial(self._guarded, what, tend))
@@ -211,30 +211,34 @@ class Supervisor:
             self._guarded(f"lease on {name!r}", self._recover_lease, expired)
         if settled:
             self._guarded(f"verification of {name!r}", self._finisher.go_on, name)
-        history = self._catalog.generations(name, limit=HISTORY)
+        history = self._catalog.generations.of(name, limit=HISTORY)
         self._drivers.kill_overdue(history, now_ms)
         if history and not history[0].ended:
-            if not settled or self._catalog.is_alive(history[0]):
+            if not settled or self._catalog.generations.is_alive(history[0]):
                 return
             self._fail_lost(name)
-            history = self._catalog.generations(name, limit=HISTORY)
-        if history and history[0].ended_by_itself and self._catalog.stop_ended_query(name, history[0].generation):
+            history = self._catalog.generations.of(name, limit=HISTORY)
+        if (
+            history
+            and history[0].ended_by_itself
+            and self._catalog.generations.stop_ended_query(name, history[0].generation)
+        ):
             log.info("job %r: its query has ended by itself; the job is stopped", name)
-        job = self._catalog.job(name)
+        job = self._catalog.jobs.get(name)
         if job.desired_state == "running" and self._catalog.now_ms() >= next_start_ms(history):
             self._drivers.start(job)
 
     def _recover_lease(self, expired: LeaseRecord) -> None:
         if self._finisher.take_up(expired):
             return
-        lease = self._catalog.recover_expired_lease(expired.job)
+        lease = self._catalog.leases.recover_expired(expired.job)
         if lease is not None:
             log.warning(
                 "job %r: lease of %r expired; job rolled back to its state before the lease", lease.job, lease.owner
             )
 
     def _fail_lost(self, job: str) -> None:
-        lost = self._catalog.fail_lost_generation(job)
+        lost = self._catalog.generations.fail_lost(job)
         if lost is not None:
             log.warning("job %r: generation %d failed: %s", job, lost.generation, lost.error)
             # A hanging driver would keep the executors that its successor needs.

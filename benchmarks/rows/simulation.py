@@ -148,5 +148,5 @@ class _FedJob:
         return time.time()
 
     def _rows_done(self) -> int:
-        newest = self.ours.catalog.epochs(self.ours.name, limit=1)
+        newest = self.ours.catalog.epochs.of(self.ours.name, limit=1)
         return newest[0].rows_total if newest else 0

@@ -142,7 +142,7 @@ class Demo(JobDemo, ABC):
 
     def _start_job(self, rows_per_epoch: int) -> None:
         with self._stack.catalog() as catalog:
-            catalog.register_job(
+            catalog.jobs.register(
                 JOB,
                 artifact=str(ARTIFACT),
                 store=str(self._store),
@@ -153,7 +153,7 @@ class Demo(JobDemo, ABC):
                 parallelism=2,
                 max_parallelism=128,
             )
-            catalog.set_desired(JOB, state="running")
+            catalog.jobs.set_desired(JOB, state="running")
 
     def _sabotage(self) -> None:
         store = CheckpointStore.at(str(self._store))
@@ -165,7 +165,7 @@ class Demo(JobDemo, ABC):
 
     def _judge(self, savepoint: Path) -> bool:
         with self._stack.catalog() as catalog:
-            epochs, runs = catalog.epochs(JOB), catalog.rescale_runs(JOB)
+            epochs, runs = catalog.epochs.of(JOB), catalog.runs.of(JOB)
         self._console.print(epoch_table(epochs, self._feeder.history))
         self._console.print(step_table(runs))
         self._say("computing the truth with a plain Spark batch query")

@@ -103,7 +103,7 @@ class JobDemo:
         """
         done = self._rows_done()
         with self._stack.catalog() as catalog:
-            job = catalog.set_desired(self._job, state="running")
+            job = catalog.jobs.set_desired(self._job, state="running")
         self._stack.start_beside("feeder", "examples.demo.trickle", *self._feeder.place)
         self._wait("the job to continue", lambda: self._rows_done() > done, 120)
         user, password = self._stack.airflow_login
@@ -120,7 +120,7 @@ class JobDemo:
 
     def _generation_state(self) -> str | None:
         with self._stack.catalog() as catalog:
-            newest = catalog.newest_generation(self._job)
+            newest = catalog.generations.newest(self._job)
         return None if newest is None else newest.state
 
     def _feed(self, rows: pa.Table) -> None:
@@ -193,11 +193,13 @@ class JobDemo:
 
         """
         with self._stack.catalog() as catalog:
-            catalog.set_desired(self._job, state="stopped")
-            asked = catalog.request(self._job, "stop_with_savepoint", {"name": "final", "reason": "verdict"}, "final")
+            catalog.jobs.set_desired(self._job, state="stopped")
+            asked = catalog.requests.send(
+                self._job, "stop_with_savepoint", {"name": "final", "reason": "verdict"}, "final"
+            )
 
             def done() -> RequestRecord | None:
-                found = catalog.get_request(asked.id)
+                found = catalog.requests.get(asked.id)
                 return found if found.state in ("done", "failed") else None
 
             request = self._wait("the final savepoint", done, 60)
@@ -210,7 +212,7 @@ class JobDemo:
 
     def _rows_done(self) -> int:
         with self._stack.catalog() as catalog:
-            epochs = catalog.epochs(self._job, limit=1)
+            epochs = catalog.epochs.of(self._job, limit=1)
         return epochs[-1].rows_total if epochs else 0
 
     def _fed(self) -> int:
@@ -228,7 +230,7 @@ class JobDemo:
         """Print the stream's position every few seconds."""
         while not self._ended.wait(5):
             with self._stack.catalog() as catalog:
-                epochs = catalog.epochs(self._job, limit=1)
+                epochs = catalog.epochs.of(self._job, limit=1)
                 waiting = self._waiting(catalog, epochs[-1]) if epochs else ""
             if epochs:
                 newest = epochs[-1]

@@ -80,7 +80,7 @@ class QueryDemo(JobDemo):
     def _start_query(self) -> None:
         settings = {"input": str(self._input), "output": str(self._output), "max_files_per_batch": "1"}
         with self._stack.catalog() as catalog:
-            catalog.register_job(
+            catalog.jobs.register(
                 JOB,
                 artifact=str(QUERY),
                 artifact_sha256=keep_job_file(open_store(str(self._store)), str(QUERY), QUERY.read_bytes()),
@@ -93,11 +93,11 @@ class QueryDemo(JobDemo):
                 max_parallelism=MAX_KEY_GROUPS,
                 checkpoint=str(self._stack.run_dir / "checkpoint"),
             )
-            catalog.set_desired(JOB, state="running")
+            catalog.jobs.set_desired(JOB, state="running")
 
     def _sabotage(self) -> None:
         with self._stack.catalog() as catalog:
-            newest = catalog.savepoints(JOB, limit=1)[0]
+            newest = catalog.savepoints.of(JOB, limit=1)[0]
         checkpoint = open_checkpoint(newest.path)
         path = Path(newest.path, f"state/0/1/{checkpoint.version}.delta")
         path.unlink()
@@ -105,7 +105,7 @@ class QueryDemo(JobDemo):
 
     def _judge(self) -> bool:
         with self._stack.catalog() as catalog:
-            job, runs = catalog.job(JOB), catalog.rescale_runs(JOB)
+            job, runs = catalog.jobs.get(JOB), catalog.runs.of(JOB)
         self._console.print(step_table(runs))
         self._say("computing the truth: the same groupBy as a batch query")
         spark = self._spark()

@@ -77,14 +77,14 @@ class Stack:
 
     @property
     def cluster(self) -> str:
-        """Name under which the cluster is registered; for ``register_job(cluster=…)``."""
+        """Name under which the cluster is registered; for ``catalog.jobs.register(cluster=…)``."""
         return CLUSTER
 
     @property
     def master_url(self) -> str:
         """Address of the Spark master."""
         with self.catalog() as catalog:
-            return str(catalog.cluster(CLUSTER).settings["master_url"])
+            return str(catalog.clusters.get(CLUSTER).settings["master_url"])
 
     @property
     def airflow_url(self) -> str:
@@ -183,7 +183,7 @@ class Stack:
         log = self.logs / "supervisor.log"
         deadline = time.monotonic() + timeout_s
         with self.catalog() as catalog:
-            while (found := catalog.cluster(CLUSTER)).ready_workers != workers:
+            while (found := catalog.clusters.get(CLUSTER)).ready_workers != workers:
                 self._processes.check(_SUPERVISOR, log)
                 if time.monotonic() > deadline:
                     raise StackError(
@@ -228,8 +228,8 @@ class Stack:
                 "memory_per_worker": self._memory_per_worker,
                 "cores_per_worker": self._cores_per_worker,
             }
-            catalog.register_cluster(CLUSTER, "standalone", settings, self._workers)
-            catalog.report_cluster(CLUSTER, ready_workers=0)
+            catalog.clusters.register(CLUSTER, "standalone", settings, self._workers)
+            catalog.clusters.report(CLUSTER, ready_workers=0)
         self._master.wait_ready()
         self.start_supervisor()
         self.wait_workers(self._workers)

@@ -5,29 +5,33 @@ from __future__ import annotations
 from sqlalchemy import ColumnElement, and_, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, again_after_conflict, one
+from statecore.catalog.queries import one
 from statecore.catalog.records import ToldAlertRecord
+from statecore.catalog.transactions import Transactions, again_after_conflict
 
 told = tables.told_alerts
 
 
-class Alerts(Queries):
-    """Queries on alerts; ``ToldAlertRecord`` explains channel and subject."""
+class Alerts:
+    """What each channel was told about alerts; ``ToldAlertRecord`` explains channel and subject."""
 
-    def told_alerts(self, channel: str) -> list[ToldAlertRecord]:
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def told(self, channel: str) -> list[ToldAlertRecord]:
         """Return what a channel has told or claimed."""
         query = select(told).where(told.c.channel == channel).order_by(told.c.subject, told.c.alert)
-        return self._all(query, ToldAlertRecord)
+        return self._transactions.all(query, ToldAlertRecord)
 
     @again_after_conflict
-    def claim_alert(self, channel: str, subject: str, alert: str, *, firing: bool, ttl_ms: int) -> bool:
+    def claim(self, channel: str, subject: str, alert: str, *, firing: bool, ttl_ms: int) -> bool:
         """Claim to tell a change; of several callers at once, one succeeds.
 
         Returns False when the channel has told it, or another claim has not expired.
         """
         key = _is(channel, subject, alert)
-        with self._database.write() as connection:
-            now_ms = self._now_ms(connection)
+        with self._transactions.write() as connection:
+            now_ms = self._transactions.now_ms_in(connection)
             if one(connection, told, key, kind=ToldAlertRecord) is None:
                 values = {"channel": channel, "subject": subject, "alert": alert}
                 connection.execute(insert(told).values(**values, firing=False, claimed_until_ms=0))
@@ -35,10 +39,10 @@ class Alerts(Queries):
             claimed = connection.execute(update(told).where(free).values(claimed_until_ms=now_ms + ttl_ms))
             return claimed.rowcount == 1
 
-    def confirm_alert(self, channel: str, subject: str, alert: str, *, firing: bool) -> None:
+    def confirm(self, channel: str, subject: str, alert: str, *, firing: bool) -> None:
         """Record that a claimed change was told."""
-        with self._database.write() as connection:
-            values = {"firing": firing, "told_ms": self._now_ms(connection), "claimed_until_ms": 0}
+        with self._transactions.write() as connection:
+            values = {"firing": firing, "told_ms": self._transactions.now_ms_in(connection), "claimed_until_ms": 0}
             connection.execute(update(told).where(_is(channel, subject, alert)).values(**values))
 
 

@@ -1,4 +1,4 @@
-"""The catalog: one object for all queries."""
+"""The catalog: one object with one part per subject."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from statecore.catalog.audit import this_user
 from statecore.catalog.clock import Clock
 from statecore.catalog.clusters import Clusters
 from statecore.catalog.database import Database
+from statecore.catalog.epochs import Epochs
 from statecore.catalog.generations import Generations
-from statecore.catalog.history import History
 from statecore.catalog.jobs import Jobs
 from statecore.catalog.leases import Leases
-from statecore.catalog.metrics import Metrics
 from statecore.catalog.policies import Policies
 from statecore.catalog.records import Liveness
 from statecore.catalog.requests import Requests
-from statecore.catalog.rescales import Rescales
-from statecore.catalog.retention import Retention
+from statecore.catalog.runs import Runs
+from statecore.catalog.savepoints import SavepointRecords
 from statecore.catalog.supervisors import Supervisors
+from statecore.catalog.transactions import Transactions
 
 
-class Catalog(
-    Jobs,
-    Generations,
-    Requests,
-    History,
-    Metrics,
-    Leases,
-    Rescales,
-    Clusters,
-    Policies,
-    Supervisors,
-    Alerts,
-    Retention,
-):
+class Catalog:
     """Desired state, actual state, and the leases to change them; all parts of the system communicate through it.
 
-    Every method is one transaction. The object may be used from several threads; processes open their own.
+    Every method of a part is one transaction. The object may be used from several threads; processes open their own.
 
     Args:
         url: SQLAlchemy URL of a SQLite file (its directory is created) or a PostgreSQL database.
         clock: The source of all times, for tests; None for the database's clock.
         liveness: How long a driver or a supervisor may be silent.
         who: Author of the changes made through this object, for the audit; by default the process's user and host.
+
+    Attributes:
+        jobs: Definition, desired state and audit of each job.
+        generations: Runs of drivers, claimed one after the other.
+        requests: Requests to drivers and to the supervisor.
+        savepoints: Records of savepoints.
+        epochs: Committed epochs, their subtasks and key groups, and what waits in the sources.
+        leases: The right to change a job, with a copy of the job as it was before.
+        runs: Rescale runs and their steps.
+        clusters: Desired and actual size of each cluster.
+        policies: Policies of jobs, and their decisions.
+        supervisors: The supervisor that acts.
+        alerts: What people were told.
 
     Raises:
         ConfigurationError: The URL is not one of a supported database. Methods raise CatalogError itself, not one of
@@ -57,7 +57,24 @@ class Catalog(
     def __init__(
         self, url: str, *, clock: Clock | None = None, liveness: Liveness | None = None, who: str | None = None
     ) -> None:
-        super().__init__(Database(url), clock, liveness or Liveness(), who or this_user())
+        liveness = liveness or Liveness()
+        self._database = Database(url)
+        self._transactions = Transactions(self._database, clock, who or this_user())
+        self.jobs = Jobs(self._transactions)
+        self.generations = Generations(self._transactions, liveness)
+        self.requests = Requests(self._transactions)
+        self.savepoints = SavepointRecords(self._transactions)
+        self.epochs = Epochs(self._transactions)
+        self.leases = Leases(self._transactions)
+        self.runs = Runs(self._transactions)
+        self.clusters = Clusters(self._transactions)
+        self.policies = Policies(self._transactions)
+        self.supervisors = Supervisors(self._transactions, liveness)
+        self.alerts = Alerts(self._transactions)
+
+    def now_ms(self) -> int:
+        """Return the time that leases, heartbeats and every other record are measured by: the database's."""
+        return self._transactions.now_ms()
 
     def create_schema(self, *, only_if_new: bool = False) -> None:
         """Upgrade the tables to the newest revision, or create them in a new database.

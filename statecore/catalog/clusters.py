@@ -8,28 +8,32 @@ from typing import Any
 from sqlalchemy import delete, insert, or_, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_cluster, lock_cluster, one
+from statecore.catalog.queries import check_name, get_cluster, lock_cluster, one
 from statecore.catalog.records import ClusterRecord
+from statecore.catalog.transactions import Transactions, again_after_conflict
 from statecore.errors import ConfigurationError
 
 clusters = tables.clusters
 
 
-class Clusters(Queries):
-    """Queries on clusters; those on one cluster raise UnknownClusterError when it is not registered."""
+class Clusters:
+    """Clusters; methods on one cluster raise UnknownClusterError when it is not registered."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
 
     @again_after_conflict
-    def register_cluster(self, name: str, kind: str, settings: Mapping[str, Any], workers: int) -> ClusterRecord:
+    def register(self, name: str, kind: str, settings: Mapping[str, Any], workers: int) -> ClusterRecord:
         """Add a cluster or update an existing one; ``workers`` becomes the desired size.
 
-        Workers that are processes may be of another host from then on; see ``claim_cluster``.
+        Workers that are processes may be of another host from then on; see ``claim``.
         """
         check_name("cluster", name)
         _check_workers(name, workers)
         values: dict[str, Any] = {"kind": kind, "settings": dict(settings), "desired_workers": workers}
         values["host"] = None
-        with self._database.write() as connection:
-            values["updated_ms"] = self._now_ms(connection)
+        with self._transactions.write() as connection:
+            values["updated_ms"] = self._transactions.now_ms_in(connection)
             if one(connection, clusters, clusters.c.name == name, kind=ClusterRecord) is None:
                 connection.execute(insert(clusters).values(name=name, ready_workers=0, **values))
             else:
@@ -41,7 +45,7 @@ class Clusters(Queries):
         _check_workers(name, workers)
         return self._update(name, {"desired_workers": workers})
 
-    def report_cluster(
+    def report(
         self,
         name: str,
         *,
@@ -54,16 +58,16 @@ class Clusters(Queries):
         seen = {"ready_workers": ready_workers, "min_workers": min_workers, "max_workers": max_workers}
         return self._update(name, {**seen, "message": message})
 
-    def claim_cluster(self, name: str, host: str, *, replacing: str | None = None) -> ClusterRecord:
+    def claim(self, name: str, host: str, *, replacing: str | None = None) -> ClusterRecord:
         """Record that the workers are processes of a host, unless they are of one that it does not replace."""
-        with self._database.write() as connection:
+        with self._transactions.write() as connection:
             free = or_(clusters.c.host.is_(None), clusters.c.host == replacing)
             connection.execute(update(clusters).where(clusters.c.name == name, free).values(host=host))
             return get_cluster(connection, name)
 
-    def remove_cluster(self, name: str) -> ClusterRecord:
+    def remove(self, name: str) -> ClusterRecord:
         """Forget a cluster, whose workers stay; one that belongs to a job is refused with ConfigurationError."""
-        with self._database.write() as connection:
+        with self._transactions.write() as connection:
             found = lock_cluster(connection, name)
             job = connection.execute(select(tables.jobs.c.name).where(tables.jobs.c.cluster == name)).scalar()
             if job is not None:
@@ -74,18 +78,18 @@ class Clusters(Queries):
             connection.execute(delete(clusters).where(clusters.c.name == name))
             return found
 
-    def cluster(self, name: str) -> ClusterRecord:
+    def get(self, name: str) -> ClusterRecord:
         """Return a cluster."""
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             return get_cluster(connection, name)
 
-    def clusters(self) -> list[ClusterRecord]:
+    def all(self) -> list[ClusterRecord]:
         """Return all clusters by name."""
-        return self._all(select(clusters).order_by(clusters.c.name), ClusterRecord)
+        return self._transactions.all(select(clusters).order_by(clusters.c.name), ClusterRecord)
 
     def _update(self, name: str, values: dict[str, Any]) -> ClusterRecord:
-        with self._database.write() as connection:
-            changes = {**values, "updated_ms": self._now_ms(connection)}
+        with self._transactions.write() as connection:
+            changes = {**values, "updated_ms": self._transactions.now_ms_in(connection)}
             connection.execute(update(clusters).where(clusters.c.name == name).values(**changes))
             return get_cluster(connection, name)
 

@@ -8,17 +8,25 @@ from typing import Any, Literal
 from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, end_generation, fail_requests, newest_generation, one
-from statecore.catalog.records import NO_HEARTBEAT, GenerationRecord
+from statecore.catalog.queries import end_generation, fail_requests, newest_generation, one
+from statecore.catalog.records import NO_HEARTBEAT, GenerationRecord, Liveness
+from statecore.catalog.transactions import Transactions
 from statecore.errors import CatalogError, GenerationClaimedError, UnknownRecordError
 
 generations = tables.generations
 
 
-class Generations(Queries):
-    """Queries on generations."""
+class Generations:
+    """Generations of jobs.
 
-    def claim_generation(self, job: str, *, log_path: str, if_wanted: bool = False) -> GenerationRecord:
+    Methods on one generation raise UnknownRecordError when the job has no such generation.
+    """
+
+    def __init__(self, transactions: Transactions, liveness: Liveness) -> None:
+        self._transactions = transactions
+        self._liveness = liveness
+
+    def claim(self, job: str, *, log_path: str, if_wanted: bool = False) -> GenerationRecord:
         """Claim the job's next generation; of several callers at once, one gets it.
 
         A predecessor without heartbeats is marked failed in the same transaction. If the job's desired state is
@@ -34,8 +42,8 @@ class Generations(Queries):
             GenerationClaimedError: The job has a live driver, or its desired state is stopped.
 
         """
-        with self._write_job(job) as connection:
-            now_ms = self._now_ms(connection)
+        with self._transactions.write_job(job) as connection:
+            now_ms = self._transactions.now_ms_in(connection)
             wanted = select(tables.jobs.c.desired_state).where(tables.jobs.c.name == job)
             is_wanted = connection.execute(wanted).scalar_one() == "running"
             if if_wanted and not is_wanted:
@@ -90,12 +98,12 @@ class Generations(Queries):
 
         Returns False when there is a higher generation or this one has ended: the caller must stop.
         """
-        with self._write_job(job) as connection:
+        with self._transactions.write_job(job) as connection:
             found = _get(connection, job, generation)
             newest = newest_generation(connection, job)
             if found.ended or newest is None or newest.generation > generation:
                 return False
-            given: dict[str, Any] = {"state": state, "heartbeat_ms": self._now_ms(connection)}
+            given: dict[str, Any] = {"state": state, "heartbeat_ms": self._transactions.now_ms_in(connection)}
             given |= {"lineage": lineage, "epoch": epoch, "version": version, "trigger_ms": trigger_ms}
             values = {field: value for field, value in given.items() if value is not None}
             connection.execute(update(generations).where(_is(job, generation)).values(**values))
@@ -104,7 +112,7 @@ class Generations(Queries):
     def record_driver(self, job: str, generation: int, *, host: str, pid: int, process_started_ms: int) -> None:
         """Record the process that a supervisor has started for a generation."""
         process = {"host": host, "pid": pid, "process_started_ms": process_started_ms}
-        with self._write_job(job) as connection:
+        with self._transactions.write_job(job) as connection:
             connection.execute(update(generations).where(_is(job, generation)).values(**process))
 
     def apply_parallelism(
@@ -115,7 +123,7 @@ class Generations(Queries):
         This finishes the request. Returns False and changes nothing when there is a higher generation, this one has
         ended, the job's desired state is stopped, or the request is already finished.
         """
-        with self._change_job(job) as connection:
+        with self._transactions.change_job(job) as connection:
             found, newest = _get(connection, job, generation), newest_generation(connection, job)
             jobs, requests = tables.jobs.c, tables.requests.c
             state = connection.execute(select(jobs.desired_state).where(jobs.name == job)).scalar_one()
@@ -124,7 +132,7 @@ class Generations(Queries):
             done = connection.execute(
                 update(tables.requests)
                 .where(requests.id == request, requests.state.in_(["pending", "taken"]))
-                .values(state="done", result=dict(result), updated_ms=self._now_ms(connection))
+                .values(state="done", result=dict(result), updated_ms=self._transactions.now_ms_in(connection))
             )
             if done.rowcount == 0:
                 return False
@@ -132,7 +140,7 @@ class Generations(Queries):
             connection.execute(update(generations).where(_is(job, generation)).values(parallelism=parallelism))
             return True
 
-    def end_generation(
+    def end(
         self,
         job: str,
         generation: int,
@@ -141,33 +149,33 @@ class Generations(Queries):
         error: str | None = None,
     ) -> GenerationRecord:
         """Record the end of a generation; the first end stays."""
-        with self._write_job(job) as connection:
+        with self._transactions.write_job(job) as connection:
             found = _get(connection, job, generation)
             if found.ended:
                 return found
-            return _end(connection, found, now_ms=self._now_ms(connection), state=state, error=error)
+            return _end(connection, found, now_ms=self._transactions.now_ms_in(connection), state=state, error=error)
 
     def stop_ended_query(self, job: str, generation: int) -> bool:
         """Stop a job whose query of Spark's own has ended by itself, until somebody starts it again.
 
         Returns False and changes nothing if this generation has not, or is not the newest one any more.
         """
-        with self._change_job(job) as connection:
+        with self._transactions.change_job(job) as connection:
             newest = newest_generation(connection, job)
             if newest is None or newest.generation != generation or not newest.ended_by_itself:
                 return False
             # Without its mark, so that a start is not undone.
             connection.execute(update(generations).where(_is(job, generation)).values(error=None))
-            values = {"desired_state": "stopped", "updated_ms": self._now_ms(connection)}
+            values = {"desired_state": "stopped", "updated_ms": self._transactions.now_ms_in(connection)}
             connection.execute(update(tables.jobs).where(tables.jobs.c.name == job).values(**values))
             return True
 
-    def import_generation(
+    def import_stopped(
         self, job: str, generation: int, *, parallelism: int, lineage: int | None, epoch: int | None
     ) -> None:
         """Record as stopped a generation that another catalog claimed; refused when the job has it, or a later one."""
-        with self._write_job(job) as connection:
-            now_ms = self._now_ms(connection)
+        with self._transactions.write_job(job) as connection:
+            now_ms = self._transactions.now_ms_in(connection)
             newest = newest_generation(connection, job)
             if newest is not None and newest.generation >= generation:
                 raise CatalogError(
@@ -189,10 +197,10 @@ class Generations(Queries):
                 )
             )
 
-    def fail_lost_generation(self, job: str) -> GenerationRecord | None:
+    def fail_lost(self, job: str) -> GenerationRecord | None:
         """Mark the newest generation failed and return it if its heartbeat is overdue; else return None."""
-        with self._write_job(job) as connection:
-            now_ms = self._now_ms(connection)
+        with self._transactions.write_job(job) as connection:
+            now_ms = self._transactions.now_ms_in(connection)
             newest = newest_generation(connection, job)
             if newest is None or newest.ended or self._liveness.is_alive(newest, now_ms):
                 return None
@@ -200,17 +208,17 @@ class Generations(Queries):
 
     def is_alive(self, generation: GenerationRecord | None) -> bool:
         """Return whether this generation has not ended and sent a heartbeat recently enough."""
-        return generation is not None and self._liveness.is_alive(generation, self.now_ms())
+        return generation is not None and self._liveness.is_alive(generation, self._transactions.now_ms())
 
-    def newest_generation(self, job: str) -> GenerationRecord | None:
+    def newest(self, job: str) -> GenerationRecord | None:
         """Return the job's newest generation, or None before the first."""
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             return newest_generation(connection, job)
 
-    def generations(self, job: str, *, limit: int | None = None) -> list[GenerationRecord]:
+    def of(self, job: str, *, limit: int | None = None) -> list[GenerationRecord]:
         """Return the job's generations, newest first."""
         query = select(generations).where(generations.c.job == job).order_by(generations.c.generation.desc())
-        return self._all(query.limit(limit), GenerationRecord)
+        return self._transactions.all(query.limit(limit), GenerationRecord)
 
 
 def _is(job: str, generation: int) -> ColumnElement[bool]:

@@ -10,19 +10,24 @@ from sqlalchemy import Connection, func, insert, or_, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.audit import difference
-from statecore.catalog.queries import Queries, again_after_conflict, check_name, get_job, lock_cluster, one
+from statecore.catalog.queries import check_name, get_job, lock_cluster, one
 from statecore.catalog.records import AuditRecord, ClaimedSavepoint, JobRecord, JobState
+from statecore.catalog.retention import forget_history
+from statecore.catalog.transactions import Transactions, again_after_conflict
 from statecore.errors import ConfigurationError, MaxParallelismError
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
 
 jobs = tables.jobs
 
 
-class Jobs(Queries):
-    """Queries on jobs."""
+class Jobs:
+    """Jobs: their definition, their desired state and their audit."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
 
     @again_after_conflict
-    def register_job(
+    def register(
         self,
         name: str,
         *,
@@ -63,7 +68,7 @@ class Jobs(Queries):
             "max_parallelism": max_parallelism,
             "checkpoint": checkpoint,
         }
-        with self._database.write() as connection:
+        with self._transactions.write() as connection:
             # The job first, as everyone who locks both: otherwise two could wait for each other.
             connection.execute(select(jobs.c.name).where(jobs.c.name == name).with_for_update())
             if cluster is not None:
@@ -71,7 +76,7 @@ class Jobs(Queries):
                 _check_owner(connection, cluster, name)
             if checkpoint is not None:
                 _check_checkpoint(connection, checkpoint, name)
-            values["updated_ms"] = self._now_ms(connection)
+            values["updated_ms"] = self._transactions.now_ms_in(connection)
             before = one(connection, jobs, jobs.c.name == name, kind=JobRecord)
             if before is not None and before.is_query != (checkpoint is not None):
                 raise _other_kind(before)
@@ -88,25 +93,27 @@ class Jobs(Queries):
             else:
                 connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
             after = get_job(connection, name)
-            self._record_change(connection, name, difference(before, after))
+            self._transactions.record_change(connection, name, difference(before, after))
             return after
 
-    def job(self, name: str) -> JobRecord:
+    def get(self, name: str) -> JobRecord:
         """Return a job."""
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             return get_job(connection, name)
 
-    def jobs(self) -> list[JobRecord]:
+    def all(self) -> list[JobRecord]:
         """Return all jobs by name."""
-        return self._all(select(jobs).order_by(jobs.c.name), JobRecord)
+        return self._transactions.all(select(jobs).order_by(jobs.c.name), JobRecord)
 
     def audit(self, job: str, *, limit: int | None = None) -> list[AuditRecord]:
         """Return who changed what of a job, newest first."""
         audit = tables.audit
-        return self._all(select(audit).where(audit.c.job == job).order_by(audit.c.id.desc()).limit(limit), AuditRecord)
+        return self._transactions.all(
+            select(audit).where(audit.c.job == job).order_by(audit.c.id.desc()).limit(limit), AuditRecord
+        )
 
     def has_had_job_file(self, job: str, artifact_sha256: str) -> bool:
-        """Tell whether a job file with this SHA-256 was ever registered for the job."""
+        """Return whether a job file with this SHA-256 was ever registered for the job."""
         return any(each.change.get("artifact_sha256", [None])[-1] == artifact_sha256 for each in self.audit(job))
 
     def set_desired(
@@ -147,7 +154,7 @@ class Jobs(Queries):
             InvalidParallelismError: The parallelism is out of bounds.
 
         """
-        with self._change_job(job) as connection:
+        with self._transactions.change_job(job) as connection:
             found = get_job(connection, job)
             given = {
                 "desired_state": state,
@@ -156,7 +163,7 @@ class Jobs(Queries):
                 "accept_lost_records": accept_lost_records,
             }
             values: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
-            values["updated_ms"] = self._now_ms(connection)
+            values["updated_ms"] = self._transactions.now_ms_in(connection)
             if state == "stopped":
                 # It was given for the start before.
                 values["accept_lost_records"] = False
@@ -180,12 +187,25 @@ class Jobs(Queries):
 
     def clear_start(self, job: str, start_after_generation: int) -> None:
         """Clear the savepoint that a job has started from, unless another one has been requested meanwhile."""
-        with self._change_job(job) as connection:
+        with self._transactions.change_job(job) as connection:
             connection.execute(
                 update(jobs)
                 .where(jobs.c.name == job, jobs.c.start_after_generation == start_after_generation)
-                .values(start_from=None, roll_back=False, claims_savepoint=None, updated_ms=self._now_ms(connection))
+                .values(
+                    start_from=None,
+                    roll_back=False,
+                    claims_savepoint=None,
+                    updated_ms=self._transactions.now_ms_in(connection),
+                )
             )
+
+    def forget_history(self, job: str) -> None:
+        """Remove a job's generations, requests and rescale runs that ended more than 30 days ago.
+
+        The newest hundred generations and rescale runs stay; what has not ended stays, too.
+        """
+        with self._transactions.write_job(job) as connection:
+            forget_history(connection, job, self._transactions.now_ms_in(connection))
 
 
 def _check_owner(connection: Connection, cluster: str, job: str) -> None:

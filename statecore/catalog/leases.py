@@ -7,30 +7,34 @@ import dataclasses
 from sqlalchemy import Connection, delete, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.queries import one, records
 from statecore.catalog.records import LeaseRecord, RescaleState, TakenBackRecord
-from statecore.catalog.rescales import end_run
 from statecore.catalog.restoring import restore_job, saved_job
+from statecore.catalog.runs import end_run
+from statecore.catalog.transactions import Transactions
 from statecore.errors import LeaseHeldError, UnknownRecordError
 
 leases, runs, taken_back = tables.leases, tables.rescale_runs, tables.taken_back
 
 
-class Leases(Queries):
-    """Queries on leases."""
+class Leases:
+    """Leases on jobs."""
 
-    def acquire_lease(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def acquire(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
         """Acquire the lease on a job, or renew the owner's; of several callers at once, one gets it.
 
         The lease saves the job as it is. An expired lease of another owner is replaced, after the job is restored as by
-        ``recover_expired_lease``.
+        ``recover_expired``.
 
         Raises:
             LeaseHeldError: Another owner holds it; the message names owner and expiry.
 
         """
-        with self._change_job(job) as connection:
-            now_ms = self._now_ms(connection)
+        with self._transactions.change_job(job) as connection:
+            now_ms = self._transactions.now_ms_in(connection)
             found = _get(connection, job)
             if found is not None and found.owner == owner:
                 return _renew(connection, found, now_ms, ttl_ms)
@@ -41,10 +45,10 @@ class Leases(Queries):
             connection.execute(delete(taken_back).where(taken_back.c.job == job))
             lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms, saved_job(connection, job))
             connection.execute(insert(leases).values(**dataclasses.asdict(lease)))
-            self._record_change(connection, job, {"run": owner})
+            self._transactions.record_change(connection, job, {"run": owner})
             return lease
 
-    def renew_lease(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
+    def renew(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
         """Renew the owner's lease, even an expired one that was not replaced yet.
 
         Raises:
@@ -52,8 +56,8 @@ class Leases(Queries):
             UnknownRecordError: It expired and was recovered.
 
         """
-        with self._write_job(job) as connection:
-            now_ms = self._now_ms(connection)
+        with self._transactions.write_job(job) as connection:
+            now_ms = self._transactions.now_ms_in(connection)
             return _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
 
     def roll_back(self, job: str, owner: str, ttl_ms: int, reason: str) -> LeaseRecord:
@@ -66,8 +70,8 @@ class Leases(Queries):
             UnknownRecordError: The lease expired, and the job was already restored; or the run is done.
 
         """
-        with self._change_job(job) as connection:
-            now_ms = self._now_ms(connection)
+        with self._transactions.change_job(job) as connection:
+            now_ms = self._transactions.now_ms_in(connection)
             if _state(connection, owner) == "done":
                 raise UnknownRecordError(
                     f"found run {owner!r} of job {job!r} done; expected one to roll back; the job keeps what the run "
@@ -77,35 +81,39 @@ class Leases(Queries):
             restore_job(connection, job, found.before, reason, now_ms)
             return found
 
-    def release_lease(self, job: str, owner: str) -> None:
+    def release(self, job: str, owner: str) -> None:
         """Release the lease; does nothing if the owner does not hold it."""
-        with self._write_job(job) as connection:
+        with self._transactions.write_job(job) as connection:
             connection.execute(delete(leases).where(leases.c.job == job, leases.c.owner == owner))
 
-    def lease(self, job: str) -> LeaseRecord | None:
+    def find(self, job: str) -> LeaseRecord | None:
         """Return the lease on a job, expired or not, or None."""
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             return _get(connection, job)
 
     def taken_back(self, job: str) -> TakenBackRecord | None:
         """Return the job's last lease that expired and was taken back; None once the job is changed again."""
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             return one(connection, taken_back, taken_back.c.job == job, kind=TakenBackRecord)
 
-    def expired_leases(self) -> list[LeaseRecord]:
+    def expired(self) -> list[LeaseRecord]:
         """Return the leases that expired without being released."""
-        with self._database.read() as connection:
-            query = select(leases).where(leases.c.expires_ms <= self._now_ms(connection)).order_by(leases.c.job)
+        with self._transactions.read() as connection:
+            query = (
+                select(leases)
+                .where(leases.c.expires_ms <= self._transactions.now_ms_in(connection))
+                .order_by(leases.c.job)
+            )
             return records(connection.execute(query).all(), LeaseRecord)
 
-    def recover_expired_lease(self, job: str) -> LeaseRecord | None:
+    def recover_expired(self, job: str) -> LeaseRecord | None:
         """Restore the job that an expired lease saved, from its newest epoch, and fail the owner's unfinished runs.
 
         If the owner's run has already ended, done or rolled back, the job stays unchanged. Returns the expired lease,
         or None if it was renewed, released or replaced in the meantime.
         """
-        with self._change_job(job) as connection:
-            now_ms = self._now_ms(connection)
+        with self._transactions.change_job(job) as connection:
+            now_ms = self._transactions.now_ms_in(connection)
             found = _get(connection, job)
             if found is None or now_ms < found.expires_ms:
                 return None

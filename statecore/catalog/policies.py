@@ -14,11 +14,12 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one
+from statecore.catalog.queries import one
 from statecore.catalog.records import DecisionRecord, DecisionState, PolicyRecord, RescaleMethod
+from statecore.catalog.transactions import Transactions
 from statecore.errors import UnknownRecordError
 
-policies, decisions, epochs = tables.policies, tables.decisions, tables.epochs
+policies, decisions = tables.policies, tables.decisions
 
 KEPT_DECISIONS = 1_000
 """Per job."""
@@ -32,13 +33,20 @@ class Diagnosed:
     since_ms: int | None = None
 
 
-class Policies(Queries):
-    """Queries on policies and their decisions."""
+class Policies:
+    """Policies of jobs, and their decisions."""
 
-    def set_policy(self, job: str, settings: Mapping[str, Any], *, enabled: bool = True) -> PolicyRecord:
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def set(self, job: str, settings: Mapping[str, Any], *, enabled: bool = True) -> PolicyRecord:
         """Create or change the policy of a job; its memory stays."""
-        with self._write_job(job) as connection:
-            values = {"settings": dict(settings), "enabled": enabled, "updated_ms": self._now_ms(connection)}
+        with self._transactions.write_job(job) as connection:
+            values = {
+                "settings": dict(settings),
+                "enabled": enabled,
+                "updated_ms": self._transactions.now_ms_in(connection),
+            }
             found = _find_policy(connection, job)
             if found is None:
                 connection.execute(insert(policies).values(job=job, memory={}, version=0, **values))
@@ -49,14 +57,14 @@ class Policies(Queries):
             assert found is not None
             return found
 
-    def policy(self, job: str) -> PolicyRecord | None:
+    def find(self, job: str) -> PolicyRecord | None:
         """Return a job's policy, or None when it has none."""
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             return _find_policy(connection, job)
 
-    def policies(self) -> list[PolicyRecord]:
+    def all(self) -> list[PolicyRecord]:
         """Return all policies by name of the job."""
-        return self._all(select(policies).order_by(policies.c.job), PolicyRecord)
+        return self._transactions.all(select(policies).order_by(policies.c.job), PolicyRecord)
 
     def save_memory(
         self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str, diagnosis: Diagnosed | None = None
@@ -65,7 +73,7 @@ class Policies(Queries):
 
         Returns whether it succeeded.
         """
-        with self._write_job(seen.job) as connection:
+        with self._transactions.write_job(seen.job) as connection:
             return self._replace_memory(connection, seen, memory, finding, diagnosis)
 
     def record_decision(
@@ -88,10 +96,10 @@ class Policies(Queries):
         Returns None when the policy or its memory changed since ``seen`` was read. ``DecisionRecord`` explains the
         other arguments.
         """
-        with self._write_job(seen.job) as connection:
+        with self._transactions.write_job(seen.job) as connection:
             if not self._replace_memory(connection, seen, memory, reason, diagnosis):
                 return None
-            now_ms = self._now_ms(connection)
+            now_ms = self._transactions.now_ms_in(connection)
             made = connection.execute(
                 insert(decisions).values(
                     job=seen.job,
@@ -114,33 +122,33 @@ class Policies(Queries):
 
     def decision(self, number: int) -> DecisionRecord:
         """Return a decision."""
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             return _get_decision(connection, number)
 
     def decisions(self, job: str, *, limit: int | None = None, since_ms: int = 0) -> list[DecisionRecord]:
         """Return a job's decisions since a time, newest first."""
         query = select(decisions).where(decisions.c.job == job, decisions.c.decided_ms >= since_ms)
         order = (decisions.c.decided_ms.desc(), decisions.c.id.desc())
-        return self._all(query.order_by(*order).limit(limit), DecisionRecord)
+        return self._transactions.all(query.order_by(*order).limit(limit), DecisionRecord)
 
     def decisions_made(self, job: str, since_ms: int) -> int:
         """Return how many of a job's decisions since a time were or will be carried out, whether or not that failed."""
         of = decisions.c
         counted = (of.job == job, of.decided_ms >= since_ms, of.state.not_in(("refused", "observed")))
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             return connection.execute(select(func.count()).where(*counted)).scalar_one()
 
     def open_decisions(self) -> list[DecisionRecord]:
         """Return the open decisions of all jobs, oldest first."""
         query = select(decisions).where(decisions.c.state == "open").order_by(decisions.c.id)
-        return self._all(query, DecisionRecord)
+        return self._transactions.all(query, DecisionRecord)
 
     def reannounce(self, seen: DecisionRecord) -> bool:
         """Record that an open decision is announced again; of several callers at once, one succeeds."""
         columns = decisions.c
         unchanged = (columns.id == seen.id, columns.state == "open", columns.announced_ms == seen.announced_ms)
-        with self._write_job(seen.job) as connection:
-            changes = update(decisions).where(*unchanged).values(announced_ms=self._now_ms(connection))
+        with self._transactions.write_job(seen.job) as connection:
+            changes = update(decisions).where(*unchanged).values(announced_ms=self._transactions.now_ms_in(connection))
             return connection.execute(changes).rowcount == 1
 
     def claim_decision(self, number: int, run_id: str) -> DecisionRecord:
@@ -151,27 +159,6 @@ class Policies(Queries):
         """Record that a decision is ``done``, or why it was ``refused`` or ``failed``; the first end stays."""
         return self._change_decision(number, {"state": state, "outcome": outcome}, only=("open", "triggered"))
 
-    def epoch_costs(self, job: str, *, limit: int) -> list[tuple[int, int, int, int, dict[str, float]]]:
-        """Return commit time, parallelism, rows, duration and phases of a job's newest epochs with rows, in order.
-
-        Cheaper than whole records, since a policy reads thousands of them every few seconds. Epochs without rows are
-        left out, because an outage has only these.
-        """
-        of = epochs.c
-        columns = select(of.committed_ms, of.parallelism, of.rows, of.duration_ms, of.phases)
-        order = (of.committed_ms.desc(), of.epoch.desc())
-        with self._database.read() as connection:
-            rows = connection.execute(columns.where(of.job == job, of.rows > 0).order_by(*order).limit(limit)).all()
-            return [(at_ms, parallelism, count, ms, phases) for at_ms, parallelism, count, ms, phases in reversed(rows)]
-
-    def settled_ms(self, job: str, parallelism: int) -> int | None:
-        """Return the start of the first epoch since the job's last change of parallelism; None without one."""
-        others = (epochs.c.job == job, epochs.c.parallelism != parallelism)
-        changed_ms = select(func.coalesce(func.max(epochs.c.committed_ms), 0)).where(*others).scalar_subquery()
-        began_ms = select(func.min(epochs.c.started_ms)).where(epochs.c.job == job, epochs.c.committed_ms > changed_ms)
-        with self._database.read() as connection:
-            return connection.execute(began_ms).scalar()
-
     def _replace_memory(
         self,
         connection: Connection,
@@ -181,7 +168,7 @@ class Policies(Queries):
         diagnosis: Diagnosed | None,
     ) -> bool:
         unchanged = (policies.c.job == seen.job, policies.c.version == seen.version)
-        now_ms = self._now_ms(connection)
+        now_ms = self._transactions.now_ms_in(connection)
         changes = {"memory": dict(memory), "finding": finding, "looked_ms": now_ms, "version": seen.version + 1}
         if diagnosis is not None:
             changes |= {
@@ -193,9 +180,11 @@ class Policies(Queries):
     def _change_decision(
         self, number: int, values: dict[str, Any], *, only: tuple[DecisionState, ...]
     ) -> DecisionRecord:
-        with self._database.write() as connection:
+        with self._transactions.write() as connection:
             where = (decisions.c.id == number, decisions.c.state.in_(only))
-            connection.execute(update(decisions).where(*where).values(**values, updated_ms=self._now_ms(connection)))
+            connection.execute(
+                update(decisions).where(*where).values(**values, updated_ms=self._transactions.now_ms_in(connection))
+            )
             return _get_decision(connection, number)
 
 

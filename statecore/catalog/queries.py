@@ -1,77 +1,21 @@
-"""Base of all groups of catalog queries."""
+"""Queries that several parts of the catalog share."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, select, update
-from sqlalchemy.exc import IntegrityError
-from tenacity import retry, retry_if_exception_type, stop_after_attempt
+from sqlalchemy import ColumnElement, Connection, Row, Table, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.audit import difference, record_change
-from statecore.catalog.clock import Clock
-from statecore.catalog.database import Database
-from statecore.catalog.records import ClusterRecord, GenerationRecord, JobRecord, Liveness, RequestKind
+from statecore.catalog.records import ClusterRecord, GenerationRecord, JobRecord, RequestKind
 from statecore.errors import ConfigurationError, UnknownClusterError, UnknownJobError
 
 T = TypeVar("T")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
-
-
-class Queries:
-    """A group of queries on one catalog; ``Catalog`` lists the errors that all of them raise."""
-
-    def __init__(self, database: Database, clock: Clock | None, liveness: Liveness, who: str) -> None:
-        self._database = database
-        self._clock = clock
-        self._liveness = liveness
-        self._who = who
-
-    def now_ms(self) -> int:
-        """Return the time that leases, heartbeats and every other record are measured by: the database's."""
-        if self._clock is not None:
-            return self._clock.now_ms()
-        with self._database.read() as connection:
-            return self._database.now_ms(connection)
-
-    def _now_ms(self, connection: Connection) -> int:
-        """Return the time within a transaction; after its locks, because it may have waited for them."""
-        return self._database.now_ms(connection) if self._clock is None else self._clock.now_ms()
-
-    @contextmanager
-    def _write_job(self, job: str) -> Iterator[Connection]:
-        """Begin a write that excludes other writes to the same job."""
-        with self._database.write() as connection:
-            lock = select(tables.jobs.c.name).where(tables.jobs.c.name == job).with_for_update()
-            if connection.execute(lock).first() is None:
-                raise unknown_job(connection, job)
-            yield connection
-
-    @contextmanager
-    def _change_job(self, job: str) -> Iterator[Connection]:
-        """Begin a write as ``_write_job`` does, and record in the audit what it changes of the job."""
-        with self._write_job(job) as connection:
-            before = get_job(connection, job)
-            yield connection
-            self._record_change(connection, job, difference(before, get_job(connection, job)))
-
-    def _record_change(self, connection: Connection, job: str, change: dict[str, Any]) -> None:
-        if change:
-            record_change(connection, job, change, self._who, self._now_ms(connection))
-
-    def _all(self, query: Select[Any], kind: type[T]) -> list[T]:
-        with self._database.read() as connection:
-            return records(connection.execute(query).all(), kind)
-
-
-# Another process may insert the row after the check (PostgreSQL only); the second attempt finds it.
-again_after_conflict = retry(retry=retry_if_exception_type(IntegrityError), stop=stop_after_attempt(2), reraise=True)
 
 
 def one(connection: Connection, table: Table, *where: ColumnElement[bool], kind: type[T]) -> T | None:

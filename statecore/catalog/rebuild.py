@@ -57,13 +57,15 @@ def rebuild_job(catalog: Catalog, store_url: str, *, progress: Callable[[int, in
     generation = _newest_generation(store, newest)
     savepoints, problems = _savepoints(store, progress)
     known = _registered_anew(catalog, definition.name, store, generation)
-    cluster = definition.cluster if definition.cluster in {each.name for each in catalog.clusters()} else None
+    cluster = definition.cluster if definition.cluster in {each.name for each in catalog.clusters.all()} else None
     job = known or _register(catalog, definition, store, newest, cluster)
     lineage, epoch = (None, None) if newest is None else (newest.lineage, newest.epoch)
     if generation:
-        catalog.import_generation(job.name, generation, parallelism=job.parallelism, lineage=lineage, epoch=epoch)
+        catalog.generations.import_stopped(
+            job.name, generation, parallelism=job.parallelism, lineage=lineage, epoch=epoch
+        )
     for path, manifest in savepoints.items():
-        catalog.record_savepoint(
+        catalog.savepoints.record(
             store.describe(path),
             job=job.name,
             lineage=manifest.lineage,
@@ -108,7 +110,7 @@ def _savepoints(
 def _registered_anew(catalog: Catalog, name: str, store: CheckpointStore, generation: int) -> JobRecord | None:
     """Return the record of a job that was registered again after its catalog was lost."""
     try:
-        job = catalog.job(name)
+        job = catalog.jobs.get(name)
     except UnknownJobError:
         return None
     if not store.is_at(job.store):
@@ -116,7 +118,7 @@ def _registered_anew(catalog: Catalog, name: str, store: CheckpointStore, genera
             f"found job {name!r} registered with the store {job.store}; expected {store.files.url}, the store to "
             "rebuild from; register it with that store, or give its registered one; nothing was changed"
         )
-    newest = catalog.newest_generation(name)
+    newest = catalog.generations.newest(name)
     if newest is not None and newest.generation >= generation:
         raise ConfigurationError(
             f"found job {name!r} in the catalog with generation {newest.generation}; expected a catalog that lost the "
@@ -128,7 +130,7 @@ def _registered_anew(catalog: Catalog, name: str, store: CheckpointStore, genera
 def _register(
     catalog: Catalog, definition: JobDefinition, store: CheckpointStore, newest: Manifest | None, cluster: str | None
 ) -> JobRecord:
-    return catalog.register_job(
+    return catalog.jobs.register(
         definition.name,
         artifact=definition.artifact,
         artifact_sha256=definition.artifact_sha256,

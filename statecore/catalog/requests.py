@@ -8,8 +8,9 @@ from typing import Any
 from sqlalchemy import Connection, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, again_after_conflict, one, record
+from statecore.catalog.queries import one, record
 from statecore.catalog.records import RequestKind, RequestRecord
+from statecore.catalog.transactions import Transactions, again_after_conflict
 from statecore.errors import CatalogError, UnknownRecordError
 
 requests = tables.requests
@@ -17,17 +18,20 @@ requests = tables.requests
 _TO_SUPERVISOR: RequestKind = "check_job_file"
 
 
-class Requests(Queries):
-    """Queries on requests."""
+class Requests:
+    """Requests to drivers and to the supervisor; methods on one request raise UnknownRecordError for an unknown one."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
 
     @again_after_conflict
-    def request(self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str) -> RequestRecord:
+    def send(self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str) -> RequestRecord:
         """Send a request to the job's driver; repeating its key returns the same request, another's key is refused."""
-        with self._write_job(job) as connection:
+        with self._transactions.write_job(job) as connection:
             by_key = requests.c.idempotency_key == idempotency_key
             found = one(connection, requests, by_key, kind=RequestRecord)
             if found is None:
-                now_ms = self._now_ms(connection)
+                now_ms = self._transactions.now_ms_in(connection)
                 connection.execute(
                     insert(requests).values(
                         job=job,
@@ -48,7 +52,7 @@ class Requests(Queries):
                 )
             return found
 
-    def next_request(self, job: str, *, under_way: Collection[int] = ()) -> RequestRecord | None:
+    def take_next(self, job: str, *, under_way: Collection[int] = ()) -> RequestRecord | None:
         """Take the oldest unfinished request to the job's driver, or return None when there is none.
 
         A request that an earlier driver accepted but did not finish is returned again: that driver must be dead, since
@@ -66,33 +70,33 @@ class Requests(Queries):
             .limit(1)
         )
         # Drivers poll every half second: check without the write lock first.
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             row = connection.execute(unfinished).one_or_none()
         if row is None or row.state == "taken":
             return None if row is None else record(row, RequestRecord)
-        with self._write_job(job) as connection:
+        with self._transactions.write_job(job) as connection:
             row = connection.execute(unfinished).one_or_none()
             if row is None:
                 return None
             connection.execute(
                 update(requests)
                 .where(requests.c.id == row.id)
-                .values(state="taken", updated_ms=self._now_ms(connection))
+                .values(state="taken", updated_ms=self._transactions.now_ms_in(connection))
             )
             return _get(connection, row.id)
 
-    def requests_to_supervisor(self) -> list[RequestRecord]:
+    def to_supervisor(self) -> list[RequestRecord]:
         """Return the unfinished requests to check a job file, of all jobs, oldest first."""
         unfinished = select(requests).where(requests.c.kind == _TO_SUPERVISOR, requests.c.state == "pending")
-        return self._all(unfinished.order_by(requests.c.id), RequestRecord)
+        return self._transactions.all(unfinished.order_by(requests.c.id), RequestRecord)
 
-    def finish_request(
+    def finish(
         self, request_id: int, *, result: Mapping[str, Any] | None = None, error: str | None = None
     ) -> RequestRecord:
         """Record either the result of a request or the error it failed with; the first outcome stays."""
         if (result is None) == (error is None):
             raise ValueError("found both or neither of result and error; expected one; give the request's outcome")
-        with self._database.write() as connection:
+        with self._transactions.write() as connection:
             found = _get(connection, request_id)
             connection.execute(
                 update(requests)
@@ -101,14 +105,14 @@ class Requests(Queries):
                     state="done" if error is None else "failed",
                     result=None if result is None else dict(result),
                     error=error,
-                    updated_ms=self._now_ms(connection),
+                    updated_ms=self._transactions.now_ms_in(connection),
                 )
             )
             return _get(connection, found.id)
 
-    def get_request(self, request_id: int) -> RequestRecord:
+    def get(self, request_id: int) -> RequestRecord:
         """Return a request."""
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             return _get(connection, request_id)
 
 
@@ -116,7 +120,7 @@ def _get(connection: Connection, request_id: int) -> RequestRecord:
     found = one(connection, requests, requests.c.id == request_id, kind=RequestRecord)
     if found is None:
         raise UnknownRecordError(
-            f"there is no request {request_id}; expected an id that request() returned; check that it was made in "
+            f"there is no request {request_id}; expected an id that send() returned; check that it was made in "
             "this catalog"
         )
     return found

@@ -72,12 +72,12 @@ def restore_job(connection: Connection, name: str, before: JobBefore, reason: st
 
 
 def _is_changed(newest: GenerationRecord, before: JobBefore) -> bool:
-    """Tell whether the change started the newest driver, or rescaled it live."""
+    """Return whether the change started the newest driver, or rescaled it live."""
     return newest.generation > before.generation or newest.parallelism != before.parallelism
 
 
 def _may_leave_state(job: JobRecord, before: JobBefore, newest: GenerationRecord | None) -> bool:
-    """Tell whether the restored job file may leave state behind: it does not know state that another file added."""
+    """Return whether the restored job file may leave state behind: it does not know state that another file added."""
     if (job.artifact, job.artifact_sha256) == (before.artifact, before.artifact_sha256):
         return job.allow_non_restored_state
     return before.allow_non_restored_state or (newest is not None and _is_changed(newest, before))

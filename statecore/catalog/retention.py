@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import delete, select
+from sqlalchemy import Connection, delete, select
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries
 from statecore.catalog.records import SavepointRecord
 
 KEPT_MS = 30 * 24 * 3_600_000
@@ -16,41 +15,37 @@ KEPT_NEWEST = 100
 """The newest generations and rescale runs of a job, which are remembered however old they are."""
 
 
-class Retention(Queries):
-    """Forgets."""
+def forget_history(connection: Connection, job: str, now_ms: int) -> None:
+    """Remove a job's generations, requests and rescale runs that ended long before ``now_ms``; the newest ones stay.
 
-    def forget_old(self, job: str) -> None:
-        """Remove a job's generations, requests and rescale runs that ended more than 30 days ago.
-
-        The newest hundred generations and rescale runs stay; what has not ended stays, too.
-        """
-        generations, requests, runs = tables.generations.c, tables.requests.c, tables.rescale_runs.c
-        with self._write_job(job) as connection:
-            before_ms = self._now_ms(connection) - KEPT_MS
-            newest = select(generations.generation).where(generations.job == job)
-            newest = newest.order_by(generations.generation.desc()).limit(KEPT_NEWEST)
-            connection.execute(
-                delete(tables.generations).where(
-                    generations.job == job,
-                    generations.ended_ms < before_ms,
-                    generations.generation.not_in(newest.scalar_subquery()),
-                )
-            )
-            connection.execute(
-                delete(tables.requests).where(
-                    requests.job == job, requests.state.in_(["done", "failed"]), requests.updated_ms < before_ms
-                )
-            )
-            newest_runs = select(runs.run_id).where(runs.job == job)
-            newest_runs = newest_runs.order_by(runs.created_ms.desc(), runs.run_id).limit(KEPT_NEWEST)
-            connection.execute(
-                delete(tables.rescale_runs).where(
-                    runs.job == job,
-                    runs.state != "running",
-                    runs.updated_ms < before_ms,
-                    runs.run_id.not_in(newest_runs.scalar_subquery()),
-                )
-            )
+    The connection has locked the job.
+    """
+    generations, requests, runs = tables.generations.c, tables.requests.c, tables.rescale_runs.c
+    before_ms = now_ms - KEPT_MS
+    newest = select(generations.generation).where(generations.job == job)
+    newest = newest.order_by(generations.generation.desc()).limit(KEPT_NEWEST)
+    connection.execute(
+        delete(tables.generations).where(
+            generations.job == job,
+            generations.ended_ms < before_ms,
+            generations.generation.not_in(newest.scalar_subquery()),
+        )
+    )
+    connection.execute(
+        delete(tables.requests).where(
+            requests.job == job, requests.state.in_(["done", "failed"]), requests.updated_ms < before_ms
+        )
+    )
+    newest_runs = select(runs.run_id).where(runs.job == job)
+    newest_runs = newest_runs.order_by(runs.created_ms.desc(), runs.run_id).limit(KEPT_NEWEST)
+    connection.execute(
+        delete(tables.rescale_runs).where(
+            runs.job == job,
+            runs.state != "running",
+            runs.updated_ms < before_ms,
+            runs.run_id.not_in(newest_runs.scalar_subquery()),
+        )
+    )
 
 
 def superfluous_savepoints(

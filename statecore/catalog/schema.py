@@ -39,7 +39,12 @@ def revision(connection: Connection) -> str | None:
 
 
 def is_new(connection: Connection) -> bool:
-    """Tell whether the database has no catalog yet; CatalogSchemaError for a table ``jobs`` that is not a catalog's."""
+    """Return whether the database has no catalog yet.
+
+    Raises:
+        CatalogSchemaError: There is a table ``jobs`` that is not a catalog's.
+
+    """
     if revision(connection) is not None:
         return False
     if inspect(connection).has_table("jobs"):

@@ -8,16 +8,21 @@ from typing import Any
 from sqlalchemy import delete, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, again_after_conflict, record
-from statecore.catalog.records import SupervisorRecord
+from statecore.catalog.queries import record
+from statecore.catalog.records import Liveness, SupervisorRecord
+from statecore.catalog.transactions import Transactions, again_after_conflict
 
 supervisors = tables.supervisors
 
 _SEAT = 1
 
 
-class Supervisors(Queries):
-    """Queries on the supervisor."""
+class Supervisors:
+    """The supervisor that acts, and those that wait for its seat."""
+
+    def __init__(self, transactions: Transactions, liveness: Liveness) -> None:
+        self._transactions = transactions
+        self._liveness = liveness
 
     @again_after_conflict
     def lead(
@@ -48,9 +53,9 @@ class Supervisors(Queries):
         """
         values: dict[str, Any] = {"id": id, "host": host, "pid": pid, "process_started_ms": process_started_ms}
         values |= {"version": version, "hung": dict(hung or {})}
-        with self._database.write() as connection:
+        with self._transactions.write() as connection:
             row = connection.execute(select(supervisors).with_for_update()).one_or_none()
-            now_ms = self._now_ms(connection)
+            now_ms = self._transactions.now_ms_in(connection)
             values["heartbeat_ms"] = now_ms
             if row is None:
                 connection.execute(insert(supervisors).values(seat=_SEAT, started_ms=now_ms, **values))
@@ -62,18 +67,18 @@ class Supervisors(Queries):
 
     def resign(self, id: str) -> None:
         """Leave the seat, so that the next supervisor need not wait; does nothing for one that does not hold it."""
-        with self._database.write() as connection:
+        with self._transactions.write() as connection:
             connection.execute(delete(supervisors).where(supervisors.c.id == id))
 
-    def supervisor(self) -> SupervisorRecord | None:
+    def last(self) -> SupervisorRecord | None:
         """Return the supervisor that acted last, alive or not; None when none did, or it was stopped."""
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             row = connection.execute(_FOUND).one_or_none()
             return None if row is None else record(row, SupervisorRecord)
 
-    def is_supervised(self, found: SupervisorRecord | None) -> bool:
+    def is_alive(self, found: SupervisorRecord | None) -> bool:
         """Return whether this supervisor sent a heartbeat recently enough."""
-        return found is not None and self.now_ms() - found.heartbeat_ms < self._liveness.supervising_ms
+        return found is not None and self._transactions.now_ms() - found.heartbeat_ms < self._liveness.supervising_ms
 
 
 _FOUND = select(*(column for column in supervisors.c if column.name != "seat"))

@@ -20,7 +20,7 @@ def abort_rescale(job: str, url: str, timeout_s: float, *, as_json: bool) -> Non
 
     """
     with Catalog(url) as catalog:
-        run = catalog.abort_rescale_run(job, this_user())
+        run = catalog.runs.abort(job, this_user())
         note(f"{job}: aborting {run.run_id}")
         deadline = time.monotonic() + timeout_s
         with spinner(f"{job}: waiting for the rollback"):
@@ -32,7 +32,7 @@ def abort_rescale(job: str, url: str, timeout_s: float, *, as_json: bool) -> Non
                         "it when the lease expires: see `statecore status`"
                     )
                 time.sleep(POLL_S)
-                run = catalog.rescale_run(run.run_id)
+                run = catalog.runs.get(run.run_id)
     if as_json:
         print_json({"job": job, "run": run.run_id, "state": run.state, "error": run.error})
     else:

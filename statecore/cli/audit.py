@@ -21,8 +21,8 @@ def show_audit(
 ) -> None:
     """Show who changed what of a job, newest first; of settings and configuration only the names."""
     with Catalog(catalog) as opened:
-        opened.job(name)
-        found = opened.audit(name, limit=limit)
+        opened.jobs.get(name)
+        found = opened.jobs.audit(name, limit=limit)
     if as_json:
         print_json([dataclasses.asdict(each) for each in found])
         return

@@ -59,7 +59,7 @@ def rebuild_catalog(
                 with progress("reading savepoints") as report:
                     found = rebuild_job(opened, absolute(store), progress=report)
                 if found.job.is_query:
-                    kept, unread = record_kept(opened, found.job)
+                    kept, unread = record_kept(opened.savepoints, found.job)
                     problems += unread
                     found = replace(found, savepoints=kept, lineage=1, epoch=newest_batch(found.job))
             except StatecoreError as error:

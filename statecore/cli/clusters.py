@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from statecore.catalog import Catalog, ClusterRecord
+from statecore.catalog import Catalog, ClusterRecord, Jobs
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, pairs
 from statecore.cli.output import NOTHING, console, print_json, table
@@ -46,7 +46,7 @@ def register_cluster(
     given = pairs("--setting", setting)
     with Catalog(catalog) as opened:
         opened.create_schema(only_if_new=True)
-        known = next((each for each in opened.clusters() if each.name == name), None)
+        known = next((each for each in opened.clusters.all() if each.name == name), None)
         if known is None and (kind is None or workers is None):
             raise typer.BadParameter(
                 f"found no --kind or no --workers for {name!r}, which is not registered yet; expected them for a new "
@@ -57,9 +57,9 @@ def register_cluster(
         merged = {key: value for key, value in {**stay, **given}.items() if given.get(key) != ""}
         settings = cluster_settings(name, chosen, merged)
         size = workers if workers is not None else known.desired_workers if known is not None else 0
-        owner = _job_of(opened, name)
-        with nullcontext() if owner is None else alone(opened, owner):
-            found = opened.register_cluster(name, chosen, settings, size)
+        owner = _job_of(opened.jobs, name)
+        with nullcontext() if owner is None else alone(opened.leases, owner):
+            found = opened.clusters.register(name, chosen, settings, size)
     if as_json:
         print_json(_told(found, owner))
         return
@@ -69,7 +69,7 @@ def register_cluster(
 def list_clusters(catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Print all clusters: kind, workers, the job that each belongs to, and what prevents its size."""
     with Catalog(catalog) as opened:
-        found = [(each, _job_of(opened, each.name)) for each in opened.clusters()]
+        found = [(each, _job_of(opened.jobs, each.name)) for each in opened.clusters.all()]
     if as_json:
         print_json([_told(cluster, job) for cluster, job in found])
         return
@@ -84,15 +84,15 @@ def list_clusters(catalog: CatalogUrl, as_json: AsJson = False) -> None:
 def remove_cluster(name: ClusterName, catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Remove a cluster that belongs to no job from the catalog; its workers stay."""
     with Catalog(catalog) as opened:
-        removed = opened.remove_cluster(name)
+        removed = opened.clusters.remove(name)
     if as_json:
         print_json(_told(removed, None))
         return
     print(f"removed cluster {name}; {removed.ready_workers} workers stay")
 
 
-def _job_of(catalog: Catalog, cluster: str) -> str | None:
-    return next((job.name for job in catalog.jobs() if job.cluster == cluster), None)
+def _job_of(jobs: Jobs, cluster: str) -> str | None:
+    return next((job.name for job in jobs.all() if job.cluster == cluster), None)
 
 
 def _told(cluster: ClusterRecord, job: str | None) -> dict[str, object]:

@@ -5,22 +5,22 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from statecore.catalog import Catalog, GenerationRecord, RequestRecord
+from statecore.catalog import Catalog, GenerationRecord, Generations, RequestRecord
 from statecore.errors import RequestFailedError
 
 POLL_S = 0.5
 
 
-def log_of(catalog: Catalog, job: str) -> str:
+def log_of(generations: Generations, job: str) -> str:
     """Return the path of the newest driver's log; empty before the first driver."""
-    newest = catalog.newest_generation(job)
+    newest = generations.newest(job)
     return "" if newest is None else newest.log_path
 
 
-def live_driver(catalog: Catalog, job: str, wanted_for: str, remedy: str) -> GenerationRecord:
+def live_driver(generations: Generations, job: str, wanted_for: str, remedy: str) -> GenerationRecord:
     """Return the running generation; RequestFailedError without one."""
-    newest = catalog.newest_generation(job)
-    if newest is None or not catalog.is_alive(newest):
+    newest = generations.newest(job)
+    if newest is None or not generations.is_alive(newest):
         raise RequestFailedError(f"found no live driver of {job}; expected one {wanted_for}; {remedy}")
     return newest
 
@@ -32,17 +32,17 @@ def answer(catalog: Catalog, request: RequestRecord, timeout_s: float, failed: s
         if time.monotonic() > deadline:
             raise RequestFailedError(
                 f"{failed}: found no answer after {timeout_s:g} s; expected one from the driver; look at its log "
-                f"{log_of(catalog, request.job)}; the request stays, so the answer may still come"
+                f"{log_of(catalog.generations, request.job)}; the request stays, so the answer may still come"
             )
         time.sleep(POLL_S)
         # Check the driver first: it answers before it ends.
         deserted = _is_deserted(catalog, request.job)
-        request = catalog.get_request(request.id)
+        request = catalog.requests.get(request.id)
         if deserted and request.result is None:
-            request = catalog.finish_request(
+            request = catalog.requests.finish(
                 request.id,
                 error=f"found that its driver ended; expected an answer first; look at its log "
-                f"{log_of(catalog, request.job)}; the newest epoch is kept, and a start resumes from it",
+                f"{log_of(catalog.generations, request.job)}; the newest epoch is kept, and a start resumes from it",
             )
     if request.result is None:
         raise RequestFailedError(f"{failed}: {request.error}")
@@ -51,7 +51,9 @@ def answer(catalog: Catalog, request: RequestRecord, timeout_s: float, failed: s
 
 def _is_deserted(catalog: Catalog, job: str) -> bool:
     """Tell whether a job has no driver and will get none."""
-    if catalog.job(job).desired_state == "running" or catalog.is_alive(catalog.newest_generation(job)):
+    if catalog.jobs.get(job).desired_state == "running" or catalog.generations.is_alive(
+        catalog.generations.newest(job)
+    ):
         return False
-    catalog.fail_lost_generation(job)
+    catalog.generations.fail_lost(job)
     return True

@@ -58,4 +58,4 @@ def _forget(catalog: str | None, *paths: str) -> bool:
         return False
     folders = {absolute(path).rstrip("/").removesuffix(f"/{MANIFEST}") for path in paths}
     with Catalog(catalog) as opened:
-        return opened.forget_savepoint(*folders, *(f"{folder}/{MANIFEST}" for folder in folders))
+        return opened.savepoints.forget(*folders, *(f"{folder}/{MANIFEST}" for folder in folders))

@@ -16,7 +16,7 @@ from statecore.operations.status.job_status import Standing, standing, summary
 def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Print all jobs: desired state, driver, newest epoch, and whether they keep up."""
     with Catalog(catalog) as opened:
-        found = [standing(opened, job) for job in opened.jobs()]
+        found = [standing(opened, job) for job in opened.jobs.all()]
     if as_json:
         print_json([summary(each) for each in found])
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Self
 
-from statecore.catalog import Catalog
+from statecore.catalog import Leases
 from statecore.catalog.audit import this_user
 from statecore.cli.options import unique_name
 from statecore.errors import LeaseHeldError, StatecoreError, UnknownRecordError
@@ -23,25 +23,25 @@ def shell_run() -> str:
 
 
 @contextmanager
-def alone(catalog: Catalog, job: str) -> Iterator[str]:
+def alone(leases: Leases, job: str) -> Iterator[str]:
     """Hold the lease for a change of the job's definition, which takes a moment; gives the lease's owner.
 
     A change whose lease has expired is rolled back first: rolled back later, it would undo this one.
     While a run changes the job, LeaseHeldError names it and says how to end it.
     """
     owner = shell_run()
-    catalog.acquire_lease(job, owner, LEASE_TTL_MS)
+    leases.acquire(job, owner, LEASE_TTL_MS)
     try:
         yield owner
     finally:
-        catalog.release_lease(job, owner)
+        leases.release(job, owner)
 
 
 class LeaseRenewal:
     """Renews the owner's lease on a job in a thread."""
 
-    def __init__(self, catalog: Catalog, job: str, owner: str) -> None:
-        self._catalog = catalog
+    def __init__(self, leases: Leases, job: str, owner: str) -> None:
+        self._leases = leases
         self._job = job
         self._owner = owner
         self._lost: StatecoreError | None = None
@@ -61,7 +61,7 @@ class LeaseRenewal:
 
     def _renew(self) -> None:
         try:
-            self._catalog.renew_lease(self._job, self._owner, LEASE_TTL_MS)
+            self._leases.renew(self._job, self._owner, LEASE_TTL_MS)
         except (LeaseHeldError, UnknownRecordError) as error:
             self._lost = error
             self._repeating.stop()

@@ -35,7 +35,7 @@ def plan(
     """Show what a rescale of a job or a savepoint would do; nothing is written or moved."""
     if catalog is not None and not _is_path(what):
         with Catalog(catalog) as opened:
-            if opened.job(what).is_query:
+            if opened.jobs.get(what).is_query:
                 request = changes.RescaleRequest(job=what, parallelism=parallelism, max_parallelism=max_parallelism)
                 _print_query(changes.plan(opened, request, check=False), as_json)
                 return
@@ -56,7 +56,7 @@ def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, Manifest]:
         store, _, manifest = open_savepoint(what)
         return store, manifest
     with Catalog(catalog) as opened:
-        store = CheckpointStore.at(opened.job(what).store)
+        store = CheckpointStore.at(opened.jobs.get(what).store)
     return store, newest_to_plan(store, what)
 
 
@@ -84,7 +84,7 @@ def _downtime(what: str, planned: RescalePlan, catalog: str | None) -> Downtime 
     if catalog is None or _is_path(what):
         return None
     with Catalog(catalog) as opened:
-        return expected_downtime(opened.rescale_runs(planned.job), planned.method)
+        return expected_downtime(opened.runs.of(planned.job), planned.method)
 
 
 def _print(planned: RescalePlan, downtime: Downtime | None) -> None:

@@ -120,11 +120,11 @@ def set_policy(
         "observe": observe,
     }
     with Catalog(catalog) as opened:
-        before = opened.policy(name)
-        known = _method_of(opened.job(name), method) | ({} if before is None else before.settings)
+        before = opened.policies.find(name)
+        known = _method_of(opened.jobs.get(name), method) | ({} if before is None else before.settings)
         settings = policy_settings({**known, **{key: value for key, value in given.items() if value is not None}})
         enabled = (before is None or before.enabled) if on is None else on
-        made = opened.set_policy(name, msgspec.to_builtins(settings), enabled=enabled)
+        made = opened.policies.set(name, msgspec.to_builtins(settings), enabled=enabled)
     if as_json:
         print_json({"job": name, "enabled": enabled, "settings": settings})
         return
@@ -148,8 +148,8 @@ def _method_of(job: JobRecord, asked: str | None) -> dict[str, Any]:
 def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Print a job's policy: limits, last finding, what ails the job, how long a backlog takes, what each size does."""
     with Catalog(catalog) as opened:
-        opened.job(name)
-        policy = opened.policy(name)
+        opened.jobs.get(name)
+        policy = opened.policies.find(name)
         figures = figures_of(opened, name, opened.now_ms())
     estimate = estimate_drain(figures, figures.parallelism)
     settings = None if policy is None else policy_settings(policy.settings)
@@ -191,8 +191,8 @@ def list_decisions(
 ) -> None:
     """Print the decisions of a job's policy, newest first: time, reason and outcome."""
     with Catalog(catalog) as opened:
-        opened.job(name)
-        found = opened.decisions(name, limit=limit)
+        opened.jobs.get(name)
+        found = opened.policies.decisions(name, limit=limit)
     if as_json:
         print_json(found)
         return

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from statecore.catalog import Catalog, JobRecord
+from statecore.catalog import Catalog, Generations, JobRecord
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, pairs
 from statecore.cli.output import note, print_json, spinner
@@ -89,12 +89,12 @@ def register_job(
     given: dict[str, Any] = {field: value for field, value in asked.items() if value is not None}
     with Catalog(catalog) as opened:
         opened.create_schema(only_if_new=True)
-        if name not in [known.name for known in opened.jobs()]:
+        if name not in [known.name for known in opened.jobs.all()]:
             definition = _complete(name, given, is_query=query is not None)
             DriverSettings.from_conf(_with({}, confs))
             new = read_source(definition["artifact"])
             _check(definition["artifact"], new, _with({}, settings), is_query=query is not None)
-            job = opened.register_job(
+            job = opened.jobs.register(
                 name,
                 **definition,
                 artifact_sha256=_kept(definition, new),
@@ -103,7 +103,7 @@ def register_job(
                 settings=_with({}, settings),
             )
         else:
-            known = opened.job(name)
+            known = opened.jobs.get(name)
             if artifact is not None and known.is_query != (query is not None):
                 raise typer.BadParameter(_other_option(known))
             source = _registered(known) if artifact is None else read_source(given["artifact"])
@@ -111,12 +111,12 @@ def register_job(
                 path = given.get("artifact", known.artifact)
                 source_now = read_source(path) if source is None else source
                 _check(path, source_now, _with(known.settings, settings), is_query=known.is_query)
-            with alone(opened, name):
-                known = opened.job(name)
-                _require_free_of(opened, known, given)
+            with alone(opened.leases, name):
+                known = opened.jobs.get(name)
+                _require_free_of(opened.generations, known, given)
                 DriverSettings.from_conf(_with(known.conf, confs))
                 definition = {field: getattr(known, field) for field in asked} | _of_checkpoint(known, given)
-                job = opened.register_job(
+                job = opened.jobs.register(
                     name,
                     **definition,
                     artifact_sha256=_kept(definition, source),
@@ -150,11 +150,11 @@ def _other_option(known: JobRecord) -> str:
     return f"found that {known.name!r} is {kind}; expected its file with {option}; or register another job"
 
 
-def _require_free_of(catalog: Catalog, known: JobRecord, given: dict[str, Any]) -> None:
+def _require_free_of(generations: Generations, known: JobRecord, given: dict[str, Any]) -> None:
     """Refuse another checkpoint for a query that runs: its driver would go on writing to the one it has."""
     if given.get("checkpoint") in (None, known.checkpoint):
         return
-    if known.desired_state == "running" or catalog.is_alive(catalog.newest_generation(known.name)):
+    if known.desired_state == "running" or generations.is_alive(generations.newest(known.name)):
         raise ConfigurationError(
             f"found {known.name} running, or about to run, on {known.checkpoint}; expected it stopped, because its "
             f"driver goes on writing there; run `statecore stop {known.name}` first"

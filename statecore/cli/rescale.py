@@ -85,10 +85,10 @@ def rescale(
         # Check this first: the state of a job that another run is changing is no reason for a refusal.
         require_free(opened, name, change.run_id)
         job, resolved = request.checked(opened), request.resolved(opened)
-        downtime = downtime_words(resolved, expected_downtime(opened.rescale_runs(name), resolved))
+        downtime = downtime_words(resolved, expected_downtime(opened.runs.of(name), resolved))
         note(f"{name}: method {resolved}; expected downtime: {downtime}")
         results = carry_out(rescale_steps(change, request, max(timeout_s, REWRITE_TIMEOUT_S)), timeout_s)
-        run = opened.rescale_run(change.run_id)
+        run = opened.runs.get(change.run_id)
     if as_json:
         sizes = {"from": job.parallelism, "to": parallelism}
         print_json({"job": name, "run": change.run_id, "method": run.method, **sizes})

@@ -37,14 +37,14 @@ def create_savepoint(
     if copy_to is not None:
         arguments["target"] = absolute(copy_to)
     with Catalog(catalog) as opened:
-        job = opened.job(name)
+        job = opened.jobs.get(name)
         remedy = (
             f"start the job, or copy its newest epoch, which is kept in {job.store}/manifests, with "
             f"spark-submit {PROGRAMS / 'copy_savepoint.py'}"
         )
-        live_driver(opened, name, "to take a savepoint", remedy)
+        live_driver(opened.generations, name, "to take a savepoint", remedy)
         # The key is unique: a second savepoint of the same name is a new request, which the driver refuses.
-        request = opened.request(name, "savepoint", arguments, f"{name}/{uuid.uuid4().hex}")
+        request = opened.requests.send(name, "savepoint", arguments, f"{name}/{uuid.uuid4().hex}")
         with _shown(job, path, arguments.get("target")):
             result = answer(opened, request, timeout_s, f"no savepoint of {name} was taken")
     if as_json:
@@ -56,8 +56,8 @@ def create_savepoint(
 def list_savepoints(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Print the savepoints of a job, newest first."""
     with Catalog(catalog) as opened:
-        opened.job(name)
-        found = opened.savepoints(name)
+        opened.jobs.get(name)
+        found = opened.savepoints.of(name)
     if as_json:
         print_json(found)
         return

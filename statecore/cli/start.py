@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from statecore.catalog import Catalog, ClaimedSavepoint, JobRecord
+from statecore.catalog import Catalog, ClaimedSavepoint, Generations, JobRecord
 from statecore.cli.lease import LeaseRenewal, alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, unique_name
 from statecore.cli.output import print_json, progress, utc
@@ -63,25 +63,29 @@ def start_job(
     """
     if start_from is None and (roll_back or claim):
         raise typer.BadParameter("found --roll-back or --claim without --from; expected a savepoint; add --from")
-    with Catalog(catalog) as opened, alone(opened, name) as owner, LeaseRenewal(opened, name, owner) as renewal:
-        job = opened.job(name)
-        newest = opened.newest_generation(name) if job.desired_state == "running" else None
-        check_workers(opened, job, workers)
+    with (
+        Catalog(catalog) as opened,
+        alone(opened.leases, name) as owner,
+        LeaseRenewal(opened.leases, name, owner) as renewal,
+    ):
+        job = opened.jobs.get(name)
+        newest = opened.generations.newest(name) if job.desired_state == "running" else None
+        check_workers(opened.clusters, job, workers)
         DriverSettings.from_conf(job.conf)
         _check_kind(job, start_from, claim, parallelism)
         if accept_lost_records:
             remedy = "set the option failOnDataLoss of its source to false until it runs"
             require_statecore_job(job, "--accept-lost-records", remedy)
         if start_from is not None or parallelism is not None:
-            _require_stopped(opened, job)
-        runs = newest is not None and newest.state == "running" and opened.is_alive(newest)
+            _require_stopped(opened.generations, job)
+        runs = newest is not None and newest.state == "running" and opened.generations.is_alive(newest)
         wishes: dict[str, Any] = {"parallelism": parallelism}
         if start_from is not None:
             begin = _beginning_of_query if job.is_query else _beginning
             wishes |= begin(job, start_from, roll_back, claim)
         # A clone may have taken longer than the catalog was reachable.
         renewal.check()
-        wanted = opened.set_desired(
+        wanted = opened.jobs.set_desired(
             name,
             state="running",
             allow_non_restored_state=allow_non_restored_state,
@@ -90,8 +94,8 @@ def start_job(
             **wishes,
         )
         if job.cluster is not None and workers is not None:
-            opened.set_desired_workers(job.cluster, workers)
-        is_alive = opened.is_alive(newest)
+            opened.clusters.set_desired_workers(job.cluster, workers)
+        is_alive = opened.generations.is_alive(newest)
     if as_json:
         found = {"parallelism": wanted.parallelism, "from": wanted.start_from or start_from}
         print_json({"job": name, "desired": "running", **found})
@@ -154,9 +158,9 @@ def _epoch_of(manifest: Manifest) -> tuple[str, int, int]:
     return manifest.job, manifest.lineage, manifest.epoch
 
 
-def _require_stopped(catalog: Catalog, job: JobRecord) -> None:
+def _require_stopped(generations: Generations, job: JobRecord) -> None:
     """Refuse options that a running driver ignores, and that the next one, perhaps much later, would adopt."""
-    if job.desired_state == "running" or catalog.is_alive(catalog.newest_generation(job.name)):
+    if job.desired_state == "running" or generations.is_alive(generations.newest(job.name)):
         raise ConfigurationError(
             f"found {job.name} running, or about to run; expected it stopped, because only a new driver adopts --from "
             f"and --parallelism; run `stop {job.name}` first, or change its parallelism with `rescale`"

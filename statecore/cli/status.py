@@ -22,7 +22,7 @@ _COLOURS = {"running": "green", "failed": "red", "lost": "red", "launching": "ye
 def show_status(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Print how a job runs, what is changing it, the last error, and what to do."""
     with Catalog(catalog) as opened:
-        found = standing(opened, opened.job(name))
+        found = standing(opened, opened.jobs.get(name))
     if as_json:
         print_json(_contents(found))
         return

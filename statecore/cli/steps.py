@@ -44,7 +44,7 @@ def carry_out(steps: list[Step], timeout_s: float, *, rolls_back: bool = True) -
     """
     lease, *others = steps
     change = lease.change
-    renewal = LeaseRenewal(change.catalog, change.job, change.run_id)
+    renewal = LeaseRenewal(change.catalog.leases, change.job, change.run_id)
     shell = _Shell(change, renewal, timeout_s)
     try:
         shell.perform(lease)
@@ -60,7 +60,7 @@ def carry_out(steps: list[Step], timeout_s: float, *, rolls_back: bool = True) -
             else:
                 # An unreachable catalog must not hide the error itself.
                 with suppress(StatecoreError):
-                    change.catalog.release_lease(change.job, change.run_id)
+                    change.catalog.leases.release(change.job, change.run_id)
             raise
 
 
@@ -146,7 +146,7 @@ class _Shell:
         try:
             run = self._change.run()
             if run is not None and run.state == "running" and not isinstance(error, Exception):
-                self._change.catalog.update_rescale_run(run.run_id, error=f"ended by {type(error).__name__}")
+                self._change.catalog.runs.update(run.run_id, error=f"ended by {type(error).__name__}")
             begun = step.begin()
             if begun is not None:
                 note(begun.message)

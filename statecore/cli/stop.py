@@ -32,7 +32,7 @@ def stop_job(
     would start it again: wait for it, or end it first.
     """
     with Catalog(catalog) as opened:
-        was_stopped = opened.job(name).desired_state == "stopped"
+        was_stopped = opened.jobs.get(name).desired_state == "stopped"
         change = shell_change(opened, name)
         stop = StopWithSavepoint(change=change, reason=reason, for_good=True)
         try:
@@ -42,7 +42,7 @@ def stop_job(
         store = change.store()
         url = None if path is None else store.describe(path)
         if url is None:
-            kept = _kept_of_query(opened.job(name)) if opened.job(name).is_query else _kept(store)
+            kept = _kept_of_query(opened.jobs.get(name)) if opened.jobs.get(name).is_query else _kept(store)
             note(f"{name} {'was stopped before' if was_stopped else 'is stopped'}; {kept}")
     if as_json:
         print_json({"job": name, "savepoint": url})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from statecore.catalog import Catalog, ClusterRecord, JobRecord
+from statecore.catalog import ClusterRecord, Clusters, JobRecord
 from statecore.errors import ClusterError, ConfigurationError
 
 # The supervisor reports about once a second; a problem that lasts longer needs a person.
 _COMPLAINTS = 5
 
 
-def check_workers(catalog: Catalog, job: JobRecord, workers: int | None) -> None:
+def check_workers(clusters: Clusters, job: JobRecord, workers: int | None) -> None:
     """Refuse a number of workers that the job's cluster cannot have; None suits every job.
 
     The supervisor has reported the cluster's limits. While they are unknown, the cluster itself refuses the size, and
@@ -26,7 +26,7 @@ def check_workers(catalog: Catalog, job: JobRecord, workers: int | None) -> None
             f"found {workers} workers asked for job {job.name!r}, which names no cluster; expected a job with a "
             "cluster that statecore resizes; leave the workers out, or register the job with --cluster"
         )
-    cluster = catalog.cluster(job.cluster)
+    cluster = clusters.get(job.cluster)
     least, most = cluster.min_workers or 0, cluster.max_workers
     if workers < least or (most is not None and workers > most):
         raise ConfigurationError(

@@ -13,8 +13,8 @@ def require_supervisor(catalog: Catalog, job: str) -> None:
         NoSupervisorError: No supervisor has sent a heartbeat for a while.
 
     """
-    found = catalog.supervisor()
-    if catalog.is_supervised(found):
+    found = catalog.supervisors.last()
+    if catalog.supervisors.is_alive(found):
         return
     last = ""
     if found is not None:

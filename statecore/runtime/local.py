@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from statecore.blame import exception_line, job_file_line
-from statecore.catalog import Catalog, GenerationRecord, JobRecord
+from statecore.catalog import Catalog, GenerationRecord, Generations, JobRecord, Jobs
 from statecore.catalog.queries import check_name
 from statecore.errors import ConfigurationError, FunctionError, GenerationClaimedError, StatecoreError, UnknownJobError
 from statecore.model import default_max_parallelism
@@ -79,7 +79,7 @@ def run_available(build: Build, *, name: str, settings: Mapping[str, str], folde
         catalog.create_schema()
         store = str(root / "jobs" / name)
         parallelism = spark.sparkContext.defaultParallelism
-        catalog.register_job(
+        catalog.jobs.register(
             name,
             artifact=str(artifact),
             artifact_sha256=keep_job_file(open_store(store), str(artifact), source),
@@ -87,7 +87,7 @@ def run_available(build: Build, *, name: str, settings: Mapping[str, str], folde
             master_url=str(spark.sparkContext.master),
             settings=settings,
             parallelism=parallelism,
-            max_parallelism=_max_parallelism(catalog, name, parallelism),
+            max_parallelism=_max_parallelism(catalog.jobs, name, parallelism),
         )
 
         def load(job: JobRecord, checkpoints: CheckpointStore, directory: Path) -> tuple[Path, Job]:
@@ -97,7 +97,7 @@ def run_available(build: Build, *, name: str, settings: Mapping[str, str], folde
 
         with _ProgressLine(name) as line:
             try:
-                ended = run_until_available(catalog, _claimed(catalog, name), spark, load, line.show)
+                ended = run_until_available(catalog, _claimed(catalog.generations, name), spark, load, line.show)
             except Exception as error:
                 raise _clean(error, plan, build) from None
     before, newest = ended.before, ended.newest
@@ -161,14 +161,14 @@ def _source(build: Build) -> tuple[Path, bytes]:
         return Path("interactive.py"), f"# {build!r} was defined interactively\n".encode()
 
 
-def _max_parallelism(catalog: Catalog, name: str, parallelism: int) -> int:
+def _max_parallelism(jobs: Jobs, name: str, parallelism: int) -> int:
     try:
-        return catalog.job(name).max_parallelism
+        return jobs.get(name).max_parallelism
     except UnknownJobError:
         return default_max_parallelism(parallelism)
 
 
-def _claimed(catalog: Catalog, name: str) -> GenerationRecord:
+def _claimed(generations: Generations, name: str) -> GenerationRecord:
     """Claim a generation; that of a run that was killed counts as alive for a while."""
     for attempt in Retrying(
         retry=retry_if_exception_type(GenerationClaimedError),
@@ -177,7 +177,7 @@ def _claimed(catalog: Catalog, name: str) -> GenerationRecord:
         reraise=True,
     ):
         with attempt:
-            return catalog.claim_generation(name, log_path="")
+            return generations.claim(name, log_path="")
     raise AssertionError("the last attempt returns or raises")
 
 

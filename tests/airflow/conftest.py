@@ -70,9 +70,9 @@ def store(tmp_path: Path) -> CheckpointStore:
 def job(catalog: Catalog, store: CheckpointStore) -> str:
     """A job at parallelism 2 on one worker, wanted to run, with one epoch committed, a supervisor and no driver."""
     settings = {"master_url": "spark://127.0.0.1:7077", "master_web_url": "http://127.0.0.1:8080"}
-    catalog.register_cluster("local", "standalone", settings, workers=1)
-    catalog.report_cluster("local", ready_workers=1)
-    catalog.register_job(
+    catalog.clusters.register("local", "standalone", settings, workers=1)
+    catalog.clusters.report("local", ready_workers=1)
+    catalog.jobs.register(
         JOB,
         artifact="flights.py",
         store=store.files.url,
@@ -81,7 +81,7 @@ def job(catalog: Catalog, store: CheckpointStore) -> str:
         parallelism=2,
         max_parallelism=16,
     )
-    catalog.set_desired(JOB, state="running")
+    catalog.jobs.set_desired(JOB, state="running")
     supervise(catalog)
     commit_epoch(store, JOB, epoch=7, parallelism=2)
     return JOB

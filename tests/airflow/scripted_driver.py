@@ -74,7 +74,7 @@ class ScriptedDriver:
 
     def wait_running(self) -> GenerationRecord:
         def running() -> GenerationRecord | None:
-            newest = self._catalog.newest_generation(self._job)
+            newest = self._catalog.generations.newest(self._job)
             return newest if newest is not None and newest.state == "running" else None
 
         found = wait(running, "a generation that runs")
@@ -110,43 +110,45 @@ class ScriptedDriver:
                 self._resize()
             if self._mine is not None:
                 self._drive(self._mine)
-            elif self._catalog.job(self._job).desired_state == "running":
+            elif self._catalog.jobs.get(self._job).desired_state == "running":
                 self._launch()
 
     def _abort(self) -> None:
-        runs = self._catalog.rescale_runs(self._job, limit=1)
+        runs = self._catalog.runs.of(self._job, limit=1)
         if runs and self.abort_at in runs[0].steps:
-            self._catalog.abort_rescale_run(self._job, "ann")
+            self._catalog.runs.abort(self._job, "ann")
             self.abort_at = None
 
     def _resize(self) -> None:
-        wanted, (least, most) = self._catalog.cluster("local").desired_workers, self.limits
+        wanted, (least, most) = self._catalog.clusters.get("local").desired_workers, self.limits
         message = self.complaint if wanted > self.present else None
         ready = wanted if message is None else self.present
-        self._catalog.report_cluster("local", ready_workers=ready, min_workers=least, max_workers=most, message=message)
+        self._catalog.clusters.report(
+            "local", ready_workers=ready, min_workers=least, max_workers=most, message=message
+        )
 
     def _launch(self) -> None:
-        claimed = self._catalog.claim_generation(self._job, log_path="driver-{generation}.log")
+        claimed = self._catalog.generations.claim(self._job, log_path="driver-{generation}.log")
         error = (
             self.fail_next or self.fail_once_at.pop(claimed.parallelism, None) or self.fail_at.get(claimed.parallelism)
         )
         self.fail_next = None
         if error is not None:
-            self._catalog.end_generation(self._job, claimed.generation, state="failed", error=error)
+            self._catalog.generations.end(self._job, claimed.generation, state="failed", error=error)
             return
         self._mine = claimed
 
     def _drive(self, mine: GenerationRecord) -> None:
-        if not self._catalog.heartbeat(self._job, mine.generation):
+        if not self._catalog.generations.heartbeat(self._job, mine.generation):
             self._mine = None
             return
-        newest = self._catalog.newest_generation(self._job)
+        newest = self._catalog.generations.newest(self._job)
         assert newest is not None
         if not self.idle:
             self._commit(newest)
         waiting = SourceBacklog("flights", records=self.waiting)
-        self._catalog.record_backlog(self._job, mine.generation, [waiting])
-        request = None if self.deaf else self._catalog.next_request(self._job)
+        self._catalog.epochs.record_backlog(self._job, mine.generation, [waiting])
+        request = None if self.deaf else self._catalog.requests.take_next(self._job)
         if request is not None:
             self._answer(request, mine)
 
@@ -159,15 +161,15 @@ class ScriptedDriver:
         record = EpochRecord(
             self._job, 1, newest.epoch + 1, mine.generation, mine.parallelism, 10, 10, now_ms, now_ms, self.epoch_ms
         )
-        self._catalog.record_epoch(record)
+        self._catalog.epochs.record(record)
 
     def _answer(self, request: RequestRecord, mine: GenerationRecord) -> None:
         if self.refuse is not None:
-            self._catalog.finish_request(request.id, error=self.refuse)
+            self._catalog.requests.finish(request.id, error=self.refuse)
             return
         if request.kind == "rescale":
             result = {"parallelism": request.arguments["parallelism"], "after_epoch": 8}
-            self._catalog.apply_parallelism(
+            self._catalog.generations.apply_parallelism(
                 self._job, mine.generation, request.arguments["parallelism"], request.id, result
             )
             return
@@ -176,11 +178,11 @@ class ScriptedDriver:
         name, reason = request.arguments["name"], request.arguments["reason"]
         path = self._store.write_savepoint(manifest, name, reason=reason, now_ms=time.time_ns() // 1_000_000)
         url = self._store.describe(path)
-        self._catalog.record_savepoint(
+        self._catalog.savepoints.record(
             url, job=self._job, lineage=1, epoch=manifest.epoch, parallelism=manifest.parallelism, reason=reason
         )
         answer = {"savepoint": path, "url": url, "lineage": manifest.lineage, "epoch": manifest.epoch}
-        self._catalog.finish_request(request.id, result=answer)
+        self._catalog.requests.finish(request.id, result=answer)
         if request.kind == "stop_with_savepoint":
-            self._catalog.end_generation(self._job, mine.generation, state="stopped")
+            self._catalog.generations.end(self._job, mine.generation, state="stopped")
             self._mine = None

@@ -10,7 +10,7 @@ from statecore.supervisor import CATALOG_VARIABLE
 
 
 def main() -> None:
-    with Catalog(os.environ[CATALOG_VARIABLE]) as catalog, catalog._write_job(sys.argv[1]):
+    with Catalog(os.environ[CATALOG_VARIABLE]) as catalog, catalog._transactions.write_job(sys.argv[1]):
         print("locked", flush=True)
         sys.stdin.readline()
 

@@ -107,7 +107,7 @@ class Processes:
 
     def generation(self) -> GenerationRecord:
         """Return the newest driver."""
-        newest = self.catalog.newest_generation(JOB)
+        newest = self.catalog.generations.newest(JOB)
         assert newest is not None
         return newest
 
@@ -137,19 +137,19 @@ class Processes:
 
     def stop_with_savepoint(self, name: str) -> str | None:
         """Ask the job to stop, wait until it has, and return its savepoint's URL; None when it died instead."""
-        self.catalog.set_desired(JOB, state="stopped")
+        self.catalog.jobs.set_desired(JOB, state="stopped")
         asked = self.ask("stop_with_savepoint", name)
         until(lambda: self.generation().ended, "the driver to stop", self)
-        result = self.catalog.get_request(asked.id).result
+        result = self.catalog.requests.get(asked.id).result
         return None if result is None else str(result["url"])
 
     def ask(self, kind: Any, name: str, **arguments: Any) -> RequestRecord:
         """Ask the driver for something."""
-        return self.catalog.request(JOB, kind, {"name": name, "reason": "chaos", **arguments}, name)
+        return self.catalog.requests.send(JOB, kind, {"name": name, "reason": "chaos", **arguments}, name)
 
     def start(self, **wishes: Any) -> None:
         """Want the job to run."""
-        self.catalog.set_desired(JOB, state="running", **wishes)
+        self.catalog.jobs.set_desired(JOB, state="running", **wishes)
 
     def begun(self) -> int:
         """Return the newest epoch that the newest driver has begun; -1 before the first."""
@@ -159,7 +159,7 @@ class Processes:
 
     def epoch_s(self) -> float:
         """Return how long epochs take; not the first of a driver, which take longer."""
-        return min(epoch.duration_ms for epoch in self.catalog.epochs(JOB, limit=8)) / 1000
+        return min(epoch.duration_ms for epoch in self.catalog.epochs.of(JOB, limit=8)) / 1000
 
     def note(self) -> None:
         """Look at what has happened; called again and again while the campaign waits."""
@@ -222,7 +222,7 @@ class Processes:
 
     def launch(self, generation: GenerationRecord) -> subprocess.Popen[bytes]:
         """Start a driver by hand, as nobody should."""
-        command = SparkSubmit(self._driver)(self.catalog.job(JOB), generation)
+        command = SparkSubmit(self._driver)(self.catalog.jobs.get(JOB), generation)
         log = self.folder / f"logs/by-hand-{generation.generation}-{uuid.uuid4().hex}.log"
         with self.environment():
             return spawn(command, environment=driver_environment(JOB), log_path=log)
@@ -272,7 +272,7 @@ class Processes:
             if not self.catalog_url.startswith("sqlite"):
                 return
             try:
-                self.catalog.set_desired(JOB)
+                self.catalog.jobs.set_desired(JOB)
             except CatalogError:
                 signalled(processes, "resume")
                 time.sleep(0.5)
@@ -337,7 +337,7 @@ def until(condition: Callable[[], Any], what: str, world: Processes, timeout_s: 
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            newest = world.catalog.newest_generation(JOB)
+            newest = world.catalog.generations.newest(JOB)
             raise ChaosError(f"waited {timeout_s} s for {what}; the newest generation is {newest}")
         world.note()
         time.sleep(0.1)

@@ -121,7 +121,7 @@ class World(Processes):
 
     def register(self, ground: str, parallelism: int) -> None:
         """Say where the job runs next: on a Spark master's URL, or on the cluster."""
-        self.catalog.register_job(
+        self.catalog.jobs.register(
             JOB,
             artifact=job.__file__,
             store=self.store.files.url,

@@ -42,7 +42,7 @@ class Flights:
         self._sizes = cycle(ROWS_OF_FILES)
         self._fed: list[tuple[int, str, int | None]] = []
         self._slow = self._folder / "slow"
-        self._catalog.register_job(
+        self._catalog.jobs.register(
             FLIGHTS,
             artifact=flights_job.__file__,
             store=store,
@@ -61,7 +61,7 @@ class Flights:
     @property
     def finding(self) -> str:
         """What the policy found last."""
-        policy = self._catalog.policy(FLIGHTS)
+        policy = self._catalog.policies.find(FLIGHTS)
         return (policy.finding if policy else None) or "nothing yet"
 
     def feed(self, *, hot: bool) -> None:
@@ -91,7 +91,7 @@ class Flights:
 
     def waiting(self) -> int:
         """Return how many rows no epoch has taken yet."""
-        epochs = self._catalog.epochs(FLIGHTS, limit=1)
+        epochs = self._catalog.epochs.of(FLIGHTS, limit=1)
         return len(self._fed) - (epochs[-1].rows_total if epochs else 0)
 
     def settle(self) -> None:

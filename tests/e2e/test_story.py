@@ -38,22 +38,22 @@ CHARTS = ("rate", "backlog", "epochs", "parallelism")
 
 @pytest.mark.nightly
 def test_autoscale_takes_a_job_that_begins_with_a_backlog_to_four_subtasks_and_back_unasked(world: World) -> None:
-    world.catalog.set_policy(JOB, POLICY)
+    world.catalog.policies.set(JOB, POLICY)
 
     def states() -> list[str]:
         return [decision.state for decision in world.decisions()]
 
     def expected() -> str:
-        policy = world.catalog.policy(JOB)
+        policy = world.catalog.policies.find(JOB)
         return f"two decisions to be carried out, which are {states()}; {policy.finding if policy else None}"
 
     world.wait(lambda: states() == ["done", "done"], expected, 300)
-    world.catalog.set_policy(JOB, POLICY, enabled=False)
+    world.catalog.policies.set(JOB, POLICY, enabled=False)
     out, back = world.decisions()
     assert (out.from_parallelism, out.to_parallelism, out.to_workers) == (2, 4, 2)
     assert (back.from_parallelism, back.to_parallelism, back.to_workers) == (4, 2, 1)
     assert "scale out: " in out.reason and "rows wait" in out.reason
-    assert world.catalog.rescale_run(str(out.run_id)).reason == out.reason
+    assert world.catalog.runs.get(str(out.run_id)).reason == out.reason
     world.check(SMALL)
 
 
@@ -72,7 +72,7 @@ def test_the_form_takes_a_job_with_a_backlog_to_four_subtasks_and_a_second_run_i
     run = form.locator("#outcome a").inner_text()
     world.say(f"the form began {run}")
 
-    lease = world.wait(lambda: world.catalog.lease(JOB), lambda: "the lease")
+    lease = world.wait(lambda: world.catalog.leases.find(JOB), lambda: "the lease")
     assert lease is not None and lease.owner == run
     second = world.trigger("rescale", "second", parallelism=3)
     refused = world.end_of("rescale", second)
@@ -81,7 +81,7 @@ def test_the_form_takes_a_job_with_a_backlog_to_four_subtasks_and_a_second_run_i
 
     world.succeed("rescale", run)
     expect(form.locator("#outcome")).to_contain_text("success")
-    done = world.catalog.rescale_run(run)
+    done = world.catalog.runs.get(run)
     assert (done.state, done.method, done.reason) == ("done", "live", "drain what waits")
     world.check(LARGE)
 
@@ -99,7 +99,7 @@ def test_the_run_back_is_approved_and_goes_on_when_the_scheduler_is_killed_betwe
     world.stack.kill_airflow_part("scheduler")
     # The step itself runs to its end, or leaves a long wait to the triggerer; nobody is there to begin the next one.
     world.wait(lambda: stopping() in ("success", "deferred"), lambda: f"the step to go on, which is {stopping()}")
-    world.wait(lambda: world.catalog.job(JOB).desired_state == "stopped", lambda: "the job to be stopped")
+    world.wait(lambda: world.catalog.jobs.get(JOB).desired_state == "stopped", lambda: "the job to be stopped")
     assert world.task_state("rescale", run, "rescale_state") is None
     world.say("starting it again")
     world.stack.start_airflow_part("scheduler")
@@ -109,15 +109,15 @@ def test_the_run_back_is_approved_and_goes_on_when_the_scheduler_is_killed_betwe
 
 @pytest.mark.nightly
 def test_a_rescale_that_is_not_approved_changes_nothing(world: World) -> None:
-    before = world.catalog.job(JOB)
+    before = world.catalog.jobs.get(JOB)
     run = world.trigger("rescale", "not-approved", **LARGE, method="live", approval=True)
     world.approve(run, "Reject")
     ended = world.succeed("rescale", run)
     states = {task.task_id: task.state for task in ended.tasks}
     assert (states.pop("plan"), states.pop("approval")) == ("success", "success")
     assert set(states.values()) == {"skipped"}
-    assert world.catalog.job(JOB) == before
-    assert run not in [each.run_id for each in world.catalog.rescale_runs(JOB)]
+    assert world.catalog.jobs.get(JOB) == before
+    assert run not in [each.run_id for each in world.catalog.runs.of(JOB)]
     world.check(SMALL)
 
 
@@ -138,7 +138,7 @@ def test_catch_up_drains_a_backlog_and_goes_back_though_triggerer_and_api_server
     world.airflow.wait_healthy()
     world.say("they are back")
     world.succeed("catch_up", run)
-    out, back = (world.catalog.rescale_run(f"{run}__{step}-1") for step in ("scale_out", "scale_back"))
+    out, back = (world.catalog.runs.get(f"{run}__{step}-1") for step in ("scale_out", "scale_back"))
     assert (out.state, out.from_parallelism, out.to_parallelism) == ("done", 2, 4)
     assert (back.state, back.from_parallelism, back.to_parallelism) == ("done", 4, 2)
     assert back.reason.endswith("the backlog is drained")
@@ -156,12 +156,12 @@ def test_a_failure_at_each_step_is_rolled_back_and_the_job_goes_on(
 
 @pytest.mark.nightly
 def test_a_failure_while_the_cluster_shrinks_takes_no_job_back_that_was_verified(world: World) -> None:
-    world.catalog.set_desired_workers(world.stack.cluster, 2)
+    world.catalog.clusters.set_desired_workers(world.stack.cluster, 2)
     world.arm("shrink_cluster@begun")
     run = world.trigger("rescale", "fails-at-shrink_cluster", **SMALL, method="live")
     ended = world.end_of("rescale", run)
     assert (ended.state, [task.task_id for task in ended.failed_tasks]) == ("failed", ["shrink_cluster"])
-    assert world.catalog.rescale_run(run).state == "done"
+    assert world.catalog.runs.get(run).state == "done"
     world.check(SMALL)
 
 
@@ -169,13 +169,13 @@ def test_a_failure_while_the_cluster_shrinks_takes_no_job_back_that_was_verified
 def test_a_user_aborts_a_rescale_on_the_page_of_the_job(world: World, page: Page) -> None:
     world.feed(2)
     run = world.trigger("rescale", "aborted", **LARGE, method="by_reference")
-    world.wait(lambda: run in [each.run_id for each in world.catalog.rescale_runs(JOB)], lambda: "the run to begin")
+    world.wait(lambda: run in [each.run_id for each in world.catalog.runs.of(JOB)], lambda: "the run to begin")
     page.goto(f"{world.url}/statecore/job?name={JOB}")
     page.get_by_role("button", name="Abort…").click()
     page.get_by_role("button", name="Abort and roll back").click()
     ended = world.end_of("rescale", run)
     assert ended.state == "failed" and "aborted by admin" in world.airflow.failure(ended)
-    assert "aborted by admin at step " in str(world.catalog.rescale_run(run).error)
+    assert "aborted by admin at step " in str(world.catalog.runs.get(run).error)
     world.check(SMALL)
 
 
@@ -195,12 +195,12 @@ def test_a_run_that_nobody_goes_on_with_is_undone_by_the_supervisor(world: World
     world.wait(lambda: world.was_hit("rescale_state@ended"), lambda: "the step's process to be killed")
     world.say("killing the scheduler with all its workers")
     world.stack.kill_airflow_part("scheduler", children_too=True)
-    lease = world.catalog.lease(JOB)
+    lease = world.catalog.leases.find(JOB)
     assert lease is not None and lease.owner == run
-    assert world.catalog.job(JOB).desired_state == "stopped"
+    assert world.catalog.jobs.get(JOB).desired_state == "stopped"
 
-    world.wait(lambda: world.catalog.lease(JOB) is None, lambda: "the lease to expire", LEASE_S + 30)
-    record = world.catalog.rescale_run(run)
+    world.wait(lambda: world.catalog.leases.find(JOB) is None, lambda: "the lease to expire", LEASE_S + 30)
+    record = world.catalog.runs.get(run)
     assert (record.state, record.error) == ("failed", f"lease expired (owner {run})")
     # An Airflow that comes back later does no harm: the run has lost its lease.
     world.stack.start_airflow_part("scheduler")
@@ -220,9 +220,9 @@ def test_the_page_shows_every_rescale_decision_and_savepoint(world: World, page:
     for chart in CHARTS:
         expect(page.locator(f"#{chart} .main-svg").first).to_be_visible()
     shown = {
-        "rescales": [run.run_id for run in world.catalog.rescale_runs(JOB)],
+        "rescales": [run.run_id for run in world.catalog.runs.of(JOB)],
         "decisions": [str(decision.run_id) for decision in world.decisions()],
-        "savepoints": [savepoint.path for savepoint in world.catalog.savepoints(JOB)],
+        "savepoints": [savepoint.path for savepoint in world.catalog.savepoints.of(JOB)],
     }
     for section, words in shown.items():
         assert words
@@ -246,9 +246,9 @@ def fail(world: World, fault: str, conf: dict[str, object]) -> None:
     rolled_back = next(task.state for task in ended.tasks if task.task_id == "rollback")
     if step in ("plan", "lease"):
         # Nothing has begun, so there is nothing to take back, and nothing is known of it.
-        assert rolled_back == "upstream_failed" and run not in [each.run_id for each in world.catalog.rescale_runs(JOB)]
+        assert rolled_back == "upstream_failed" and run not in [each.run_id for each in world.catalog.runs.of(JOB)]
         return
     assert rolled_back == "success"
-    record = world.catalog.rescale_run(run)
+    record = world.catalog.runs.get(run)
     assert record.state == "failed"
     assert f"step {step} failed: " in str(record.error) and "rolled back to parallelism 2" in str(record.error)

@@ -79,7 +79,7 @@ class Counts:
 
     def partitions(self) -> int:
         """Return the number of state partitions of the checkpoint that the job has."""
-        checkpoint = self.world.catalog.job(QUERY).checkpoint
+        checkpoint = self.world.catalog.jobs.get(QUERY).checkpoint
         assert checkpoint is not None
         return open_checkpoint(checkpoint).partitions
 
@@ -102,7 +102,7 @@ def test_a_query_catches_up_and_goes_back(world: World, counts: Counts) -> None:
     counts.feed(2)
     run = world.trigger("catch_up", "query-catches-up", job=QUERY, parallelism=3, backlog=0, hold_seconds=1)
     world.succeed("catch_up", run)
-    steps = [world.catalog.rescale_run(f"{run}__{step}-1") for step in ("scale_out", "scale_back")]
+    steps = [world.catalog.runs.get(f"{run}__{step}-1") for step in ("scale_out", "scale_back")]
     assert [(each.method, each.from_parallelism, each.to_parallelism) for each in steps] == [
         ("rewrite", 2, 3), ("rewrite", 3, 2),
     ]  # fmt: skip
@@ -114,15 +114,15 @@ def test_a_policy_scales_a_query_and_a_failed_rescale_goes_back_from_the_newest_
     world: World, counts: Counts
 ) -> None:
     policy = {"min_parallelism": 3, "max_parallelism": 4, "cooldown_s": 1, "method": "rewrite"}
-    world.catalog.set_policy(QUERY, policy)
+    world.catalog.policies.set(QUERY, policy)
     world.wait(
-        lambda: [each.state for each in world.catalog.decisions(QUERY)] == ["done"],
-        lambda: f"a decision to be carried out, of {world.catalog.decisions(QUERY)}",
+        lambda: [each.state for each in world.catalog.policies.decisions(QUERY)] == ["done"],
+        lambda: f"a decision to be carried out, of {world.catalog.policies.decisions(QUERY)}",
         120,
     )
-    world.catalog.set_policy(QUERY, policy, enabled=False)
+    world.catalog.policies.set(QUERY, policy, enabled=False)
     counts.settle()
-    assert (world.catalog.job(QUERY).parallelism, counts.partitions()) == (3, 3)
+    assert (world.catalog.jobs.get(QUERY).parallelism, counts.partitions()) == (3, 3)
 
     counts.feed(4)
     world.arm("verify@begun")
@@ -131,31 +131,31 @@ def test_a_policy_scales_a_query_and_a_failed_rescale_goes_back_from_the_newest_
     assert (ended.state, world.was_hit("verify@begun")) == ("failed", True)
     counts.feed(1)
     counts.settle()
-    assert (world.catalog.job(QUERY).parallelism, counts.partitions()) == (3, 3)
-    assert world.catalog.lease(QUERY) is None
+    assert (world.catalog.jobs.get(QUERY).parallelism, counts.partitions()) == (3, 3)
+    assert world.catalog.leases.find(QUERY) is None
 
 
 def test_an_upgrade_of_a_query_is_tried_before_anything_stops(world: World, counts: Counts) -> None:
     counts.settle()
-    before = world.catalog.newest_generation(QUERY)
+    before = world.catalog.generations.newest(QUERY)
     ended = world.end_of("upgrade", world.trigger("upgrade", "averages", job=QUERY, artifact=counts.averaged))
     # The rollback, which always runs, says in the run's state that it failed.
     assert (ended.state, ended.failed_tasks[0].task_id) == ("failed", "lease")
     assert "does not restart" in world.airflow.failure(ended)
-    now = world.catalog.newest_generation(QUERY)
+    now = world.catalog.generations.newest(QUERY)
     assert before is not None and now is not None
     assert (now.generation, now.state) == (before.generation, "running")
     counts.feed(1)
     world.succeed("upgrade", world.trigger("upgrade", "refreshed", job=QUERY, artifact=counts.refreshed))
     counts.feed(1)
     counts.settle()
-    assert world.catalog.job(QUERY).artifact == counts.refreshed
+    assert world.catalog.jobs.get(QUERY).artifact == counts.refreshed
     world.succeed("savepoints", world.trigger("savepoints", "of-a-query", job=QUERY))
 
 
 def test_a_query_stops_for_good(world: World, counts: Counts) -> None:
     world.succeed("stop", world.trigger("stop", "query-stops", job=QUERY))
-    newest = world.catalog.newest_generation(QUERY)
+    newest = world.catalog.generations.newest(QUERY)
     assert newest is not None and newest.state == "stopped"
-    assert world.catalog.job(QUERY).desired_state == "stopped"
+    assert world.catalog.jobs.get(QUERY).desired_state == "stopped"
     counts.settle()

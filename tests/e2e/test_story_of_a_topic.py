@@ -44,7 +44,7 @@ class Stream:
         self._numbered = Numbered()
         # Subtasks that sleep need no core each; how long they do decides what they can do, however busy the machine is.
         settings = {"servers": kafka.servers, "from": incoming, "to": self._outgoing, "seconds": "0.01", "most": "300"}
-        self.catalog.register_job(
+        self.catalog.jobs.register(
             NUMBERED,
             artifact=topics.__file__,
             store=store,
@@ -69,17 +69,17 @@ class Stream:
             pause.wait(1.0)
 
     def finding(self) -> str:
-        policy = self.catalog.policy(NUMBERED)
+        policy = self.catalog.policies.find(NUMBERED)
         return (policy.finding if policy else None) or ""
 
     def waiting(self) -> int | None:
         """Return how many records wait, as the brokers told the driver or, while none runs, the supervisor."""
-        backlog = self.catalog.figures(NUMBERED).backlog
+        backlog = self.catalog.epochs.figures(NUMBERED).backlog
         return None if backlog is None else backlog.sources[0].records
 
     def wait_taken(self) -> None:
         def left() -> int:
-            epochs = self.catalog.epochs(NUMBERED, limit=1)
+            epochs = self.catalog.epochs.of(NUMBERED, limit=1)
             return self._numbered.fed - (epochs[-1].rows_total if epochs else 0)
 
         self.world.wait(lambda: left() == 0, lambda: f"{left():,} records to be taken", 180)
@@ -94,14 +94,14 @@ class Stream:
 @pytest.fixture
 def stream(world: World, kafka: KafkaBroker, topic: str, s3_endpoint: str) -> Iterator[Stream]:
     yield Stream(world, kafka, topic, new_store(s3_endpoint))
-    world.catalog.set_policy(NUMBERED, POLICY, enabled=False)
+    world.catalog.policies.set(NUMBERED, POLICY, enabled=False)
     # A decision that was made before is carried out, and would start the job again.
     world.wait(lambda: not unfinished(world), lambda: f"{unfinished(world)} to be carried out", 120)
     world.command("stop", NUMBERED)
 
 
 def unfinished(world: World) -> list[DecisionRecord]:
-    return [each for each in world.catalog.decisions(NUMBERED) if each.state in ("open", "triggered")]
+    return [each for each in world.catalog.policies.decisions(NUMBERED) if each.state in ("open", "triggered")]
 
 
 def test_a_policy_scales_a_job_whose_topic_filled_up_while_it_was_stopped_out_and_back(
@@ -112,13 +112,13 @@ def test_a_policy_scales_a_job_whose_topic_filled_up_while_it_was_stopped_out_an
     for rows in (10, 40, 20, 80, 30, 60):
         stream.feed(rows)
         stream.wait_taken()
-    world.catalog.set_policy(NUMBERED, POLICY)
+    world.catalog.policies.set(NUMBERED, POLICY)
     world.command("stop", NUMBERED)
     stream.feed_through_the_outage()
     world.wait(lambda: stream.waiting() == OUTAGE, lambda: f"all that waits, of which {stream.waiting()} is known")
     world.wait(lambda: "should not run" in stream.finding(), lambda: f"a look, beside {stream.finding()!r}")
     # However much waits.
-    assert not world.catalog.decisions(NUMBERED)
+    assert not world.catalog.policies.decisions(NUMBERED)
     world.command("start", NUMBERED)
 
     def out_and_back() -> list[DecisionRecord]:
@@ -126,7 +126,7 @@ def test_a_policy_scales_a_job_whose_topic_filled_up_while_it_was_stopped_out_an
 
         How fast the machine is decides in how many steps the job grows and shrinks.
         """
-        made = world.catalog.decisions(NUMBERED)[::-1]
+        made = world.catalog.policies.decisions(NUMBERED)[::-1]
         back = [each for each in made if each.to_parallelism < each.from_parallelism]
         found = [*made[:1], *back[:1]]
         return found if back and not {each.state for each in found} & {"open", "triggered"} else []
@@ -139,6 +139,6 @@ def test_a_policy_scales_a_job_whose_topic_filled_up_while_it_was_stopped_out_an
     assert (out.from_parallelism, out.method) == (2, "live") and out.to_parallelism > 2, out
     assert out.figures["waiting"] > 300 and out.figures["lag_ms"] > 3_000, out
     assert f"{out.figures['waiting']:,.0f} rows wait" in out.reason, out
-    assert {each.reason for each in world.catalog.rescale_runs(NUMBERED)} >= {out.reason, back.reason}
+    assert {each.reason for each in world.catalog.runs.of(NUMBERED)} >= {out.reason, back.reason}
     stream.settle()
     world.say(f"exact, and in order: {out.reason}")

@@ -53,12 +53,12 @@ def test_the_page_names_a_hot_key_and_then_a_slow_sink_and_no_rescale_is_made(
     world: World, flights: Flights, page: Page
 ) -> None:
     page.goto(f"{world.url}/statecore/job?name={FLIGHTS}")
-    world.catalog.set_policy(FLIGHTS, POLICY)
+    world.catalog.policies.set(FLIGHTS, POLICY)
 
     def expect_sentence(sentence: re.Pattern[str], *, hot: bool) -> None:
         def is_found() -> bool:
             flights.feed(hot=hot)
-            assert not world.catalog.decisions(FLIGHTS), flights.finding
+            assert not world.catalog.policies.decisions(FLIGHTS), flights.finding
             return sentence.search(flights.finding) is not None
 
         world.wait(is_found, lambda: f"other words than {flights.finding!r}", 180)
@@ -69,9 +69,9 @@ def test_the_page_names_a_hot_key_and_then_a_slow_sink_and_no_rescale_is_made(
     flights.slow_down_sink(True)
     expect_sentence(SINK_BOUND, hot=False)
 
-    world.catalog.set_policy(FLIGHTS, POLICY, enabled=False)
+    world.catalog.policies.set(FLIGHTS, POLICY, enabled=False)
     flights.slow_down_sink(False)
     flights.settle()
-    assert not world.catalog.decisions(FLIGHTS) and not world.catalog.rescale_runs(FLIGHTS)
-    assert {epoch.parallelism for epoch in world.catalog.epochs(FLIGHTS)} == {PARALLELISM}
-    assert len(world.catalog.generations(FLIGHTS)) == 1
+    assert not world.catalog.policies.decisions(FLIGHTS) and not world.catalog.runs.of(FLIGHTS)
+    assert {epoch.parallelism for epoch in world.catalog.epochs.of(FLIGHTS)} == {PARALLELISM}
+    assert len(world.catalog.generations.of(FLIGHTS)) == 1

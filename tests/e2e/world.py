@@ -141,7 +141,7 @@ class World:
 
     def waiting(self) -> int:
         """Return how many rows no epoch has taken yet."""
-        epochs = self.catalog.epochs(JOB, limit=1)
+        epochs = self.catalog.epochs.of(JOB, limit=1)
         return len(self.fed) - (epochs[-1].rows_total if epochs else 0)
 
     def settle(self) -> None:
@@ -170,22 +170,22 @@ class World:
 
     def size(self) -> dict[str, int]:
         """Return what is wanted of the job."""
-        return {"parallelism": self.catalog.job(JOB).parallelism, "workers": self._cluster().desired_workers}
+        return {"parallelism": self.catalog.jobs.get(JOB).parallelism, "workers": self._cluster().desired_workers}
 
     def check(self, size: Mapping[str, int] = SMALL) -> None:
         """Check that the job goes on at a size, that nobody changes it, and that nothing was lost or doubled."""
         assert self.size() == size
-        assert self.catalog.lease(JOB) is None
+        assert self.catalog.leases.find(JOB) is None
         workers = size["workers"]
         self.wait(lambda: self._cluster().ready_workers == workers, lambda: f"{workers} workers to be ready", 180)
         self.feed()
         self.settle()
-        newest = self.catalog.newest_generation(JOB)
+        newest = self.catalog.generations.newest(JOB)
         assert newest is not None and newest.state == "running"
-        assert self.catalog.epochs(JOB, limit=1)[-1].parallelism == size["parallelism"]
+        assert self.catalog.epochs.of(JOB, limit=1)[-1].parallelism == size["parallelism"]
 
     def _cluster(self) -> ClusterRecord:
-        return self.catalog.cluster(self.stack.cluster)
+        return self.catalog.clusters.get(self.stack.cluster)
 
     # What is done with it.
 
@@ -232,13 +232,13 @@ class World:
         seen = f"TaskInstance Finished: dag_id=rescale, task_id=approval, run_id={run},"
         self.wait(lambda: seen in log.read_text(errors="replace"), lambda: f"{run} to ask")
         assert self.task_state("rescale", run, "approval") == "awaiting_input"
-        assert self.catalog.lease(JOB) is None
+        assert self.catalog.leases.find(JOB) is None
         self.say(f"answering {run}: {option}")
         self.airflow.answer("rescale", run, "approval", option)
 
     def decisions(self) -> list[DecisionRecord]:
         """Return what the job's policy has decided, oldest first."""
-        return self.catalog.decisions(JOB)[::-1]
+        return self.catalog.policies.decisions(JOB)[::-1]
 
     def wait(self, condition: Callable[[], T], what: Callable[[], str], timeout_s: float = 90) -> T:
         """Wait for something, and say now and then for what."""
@@ -278,7 +278,7 @@ class World:
             self.say(f"  {run.run_id} is {run.state}: {news}")
 
     def _register(self) -> None:
-        self.catalog.register_job(
+        self.catalog.jobs.register(
             JOB,
             artifact=job.__file__,
             store=self._store,
@@ -289,4 +289,4 @@ class World:
             parallelism=SMALL["parallelism"],
             max_parallelism=16,
         )
-        self.catalog.set_desired(JOB, state="running")
+        self.catalog.jobs.set_desired(JOB, state="running")

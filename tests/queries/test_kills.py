@@ -171,7 +171,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
 
 
 def reached(catalog: Catalog, step: str, rescale: psutil.Process) -> bool:
-    runs = catalog.rescale_runs(JOB)
+    runs = catalog.runs.of(JOB)
     times = runs[0].steps.get(step) if runs else None
     return (times is not None and times.started_ms is not None) or not rescale.is_running()
 
@@ -191,10 +191,10 @@ def test_a_kill_changes_no_output(world: World, what: str, step: str) -> None:
         if what == "supervisor":
             world.processes[1] = world.spawn("supervisor", "--logs", world.root / "logs")
         world.settle()
-        wait(lambda: catalog.lease(JOB) is None, "the end of the rescale", 240)
+        wait(lambda: catalog.leases.find(JOB) is None, "the end of the rescale", 240)
         world.feed(1)
         world.settle()
-        job = catalog.job(JOB)
+        job = catalog.jobs.get(JOB)
     assert job.checkpoint is not None
     assert job.parallelism in (2, 3)
     assert open_checkpoint(job.checkpoint).partitions == job.parallelism
@@ -203,16 +203,16 @@ def test_a_kill_changes_no_output(world: World, what: str, step: str) -> None:
 def test_a_state_file_lost_between_stop_and_restart_is_named_and_nothing_is_lost(world: World) -> None:
     rescale = world.spawn("rescale", JOB, "--parallelism", 3)
     with Catalog(world.url) as catalog:
-        wait(lambda: catalog.rescale_runs(JOB) and catalog.rescale_runs(JOB)[0].savepoint, "the savepoint", 100)
-        (savepoint,) = catalog.savepoints(JOB)
+        wait(lambda: catalog.runs.of(JOB) and catalog.runs.of(JOB)[0].savepoint, "the savepoint", 100)
+        (savepoint,) = catalog.savepoints.of(JOB)
         lost = next(Path(savepoint.path).glob("state/0/1/[0-9]*.delta"))
         lost.unlink()
         assert rescale.wait(240) != 0
-        (run,) = catalog.rescale_runs(JOB)
+        (run,) = catalog.runs.of(JOB)
         assert "state/0/1/" in (run.error or "")
         world.feed(2)
         world.settle()
-        assert catalog.job(JOB).parallelism == 2
+        assert catalog.jobs.get(JOB).parallelism == 2
 
 
 def test_a_cluster_that_never_comes_stops_nothing(world: World) -> None:
@@ -230,12 +230,12 @@ def test_a_cluster_that_never_comes_stops_nothing(world: World) -> None:
     world.feed(2)
     assert rescale.wait(120) != 0
     with Catalog(world.url) as catalog:
-        (run,) = catalog.rescale_runs(JOB)
+        (run,) = catalog.runs.of(JOB)
         assert (run.state, run.savepoint) == ("failed", None)
         assert "grow_cluster" in (run.error or ""), run.error
         world.feed(1)
         world.settle()
-        newest = catalog.newest_generation(JOB)
+        newest = catalog.generations.newest(JOB)
         assert newest is not None and (newest.generation, newest.state) == (1, "running")
-        assert catalog.job(JOB).parallelism == 2
-        assert catalog.cluster("far").desired_workers == 1
+        assert catalog.jobs.get(JOB).parallelism == 2
+        assert catalog.clusters.get("far").desired_workers == 1

@@ -128,7 +128,7 @@ def test_the_first_job_of_the_readme_runs_from_a_wheel_through_a_live_rescale_to
     def statecore(*arguments: str) -> str:
         return installed.run(str(installed.python.parent / "statecore"), *arguments, STATECORE_CATALOG=url)
 
-    settings = started.job(JOB).settings
+    settings = started.jobs.get(JOB).settings
     source, sink = Path(settings["input"]), Path(settings["output"])
 
     feed(source, range(400))
@@ -142,8 +142,8 @@ def test_the_first_job_of_the_readme_runs_from_a_wheel_through_a_live_rescale_to
     statecore("rescale", JOB, "--parallelism", "4")
     feed(source, range(400, 1000))
     wait(lambda: published(sink) == totals(range(1000)), "the other 600")
-    assert started.job(JOB).parallelism == 4
-    newest = started.newest_generation(JOB)
+    assert started.jobs.get(JOB).parallelism == 4
+    newest = started.generations.newest(JOB)
     assert newest is not None and newest.generation == 1, "a live rescale does not restart the driver"
 
     savepoint = statecore("stop", JOB).strip()

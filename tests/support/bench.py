@@ -55,7 +55,7 @@ class Bench:
         conf: Mapping[str, str] = MappingProxyType({}),
         settings: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.catalog.register_job(
+        self.catalog.jobs.register(
             JOB,
             artifact=str(artifact),
             artifact_sha256=keep_job_file(open_store(str(self.store)), str(artifact), read_source(str(artifact))),
@@ -106,9 +106,9 @@ class Bench:
     ) -> Iterator[GenerationRecord]:
         """Run a driver in this process; stopped with a savepoint when the block ends."""
         if start_from is not None:
-            self.catalog.set_desired(JOB, start_from=start_from, **wishes)
-        self.catalog.set_desired(JOB, state="running", parallelism=parallelism)
-        generation = self.catalog.claim_generation(JOB, log_path="")
+            self.catalog.jobs.set_desired(JOB, start_from=start_from, **wishes)
+        self.catalog.jobs.set_desired(JOB, state="running", parallelism=parallelism)
+        generation = self.catalog.generations.claim(JOB, log_path="")
         thread = threading.Thread(target=self._drive, args=(generation.generation, settings), daemon=True)
         thread.start()
         try:
@@ -125,32 +125,32 @@ class Bench:
         try:
             run_generation(catalog, JOB, generation, settings=settings)
         except Exception:
-            newest = catalog.newest_generation(JOB)
+            newest = catalog.generations.newest(JOB)
             assert newest is not None and newest.state == "failed"
         finally:
             catalog.close()
 
     def generation(self) -> GenerationRecord:
-        newest = self.catalog.newest_generation(JOB)
+        newest = self.catalog.generations.newest(JOB)
         assert newest is not None
         return newest
 
     def stop(self, name: str, **arguments: str) -> str | None:
         """Stop with a savepoint; returns its path in the store, or None when there is nothing to save."""
-        self.catalog.set_desired(JOB, state="stopped")
+        self.catalog.jobs.set_desired(JOB, state="stopped")
         arguments = {"name": name, "reason": "test", **arguments}
-        asked = self.catalog.request(JOB, "stop_with_savepoint", arguments, name)
+        asked = self.catalog.requests.send(JOB, "stop_with_savepoint", arguments, name)
         wait(lambda: self.generation().ended, "the driver to stop")
-        result = self.catalog.get_request(asked.id).result
+        result = self.catalog.requests.get(asked.id).result
         return None if result is None else result["savepoint"]
 
     def savepoint(self, name: str, **arguments: str) -> RequestRecord:
         """Ask the running job for a savepoint, once it has an epoch to keep, and wait for the answer."""
         # Its manifest is there a moment before the epoch is published, and only then does a driver keep it.
-        wait(lambda: self.catalog.epochs(JOB, limit=1), "an epoch")
-        asked = self.catalog.request(JOB, "savepoint", {"name": name, **arguments}, name)
-        wait(lambda: self.catalog.get_request(asked.id).state in ("done", "failed"), "the savepoint")
-        return self.catalog.get_request(asked.id)
+        wait(lambda: self.catalog.epochs.of(JOB, limit=1), "an epoch")
+        asked = self.catalog.requests.send(JOB, "savepoint", {"name": name, **arguments}, name)
+        wait(lambda: self.catalog.requests.get(asked.id).state in ("done", "failed"), "the savepoint")
+        return self.catalog.requests.get(asked.id)
 
     def wait_done(self) -> None:
         """Wait until everything fed is committed."""

@@ -105,7 +105,7 @@ class Driver:
         self._stopped.set()
 
     def __enter__(self) -> Self:
-        claimed = self.catalog.claim_generation(self._job, log_path="/logs/driver-{generation}.log")
+        claimed = self.catalog.generations.claim(self._job, log_path="/logs/driver-{generation}.log")
         self.generation = claimed.generation
         no_spark: Any = None
         self._savepoints = SavepointWriter(self.catalog, self._job, self._store, no_spark, no_spark)
@@ -115,9 +115,9 @@ class Driver:
             runner=SimpleNamespace(boundary=threading.Lock()), savepoints=self._savepoints, side_jobs=SideJobs(no_spark)
         )
         query: Any = self
-        self._control = Control(self.catalog, self._job, query, self._lifecycle, wired)
+        self._control = Control(self.catalog.requests, self._job, query, self._lifecycle, wired)
         self._thread.start()
-        wait(lambda: self.catalog.newest_generation(self._job).state == "running", "the first heartbeat")  # type: ignore[union-attr]
+        wait(lambda: self.catalog.generations.newest(self._job).state == "running", "the first heartbeat")  # type: ignore[union-attr]
         return self
 
     def __exit__(
@@ -135,17 +135,17 @@ class Driver:
                 self._savepoints.write(self._control.request, self._store.newest())
                 # Spark takes its time.
                 time.sleep(0.3)
-        self.catalog.end_generation(self._job, self.generation, state="stopped")
+        self.catalog.generations.end(self._job, self.generation, state="stopped")
 
 
 def register(catalog: Catalog, store: CheckpointStore, name: str = "orders", **changes: Any) -> None:
     definition: dict[str, Any] = {"artifact": "/jobs/orders.py", "master_url": "local[2]", "parallelism": 2}
-    catalog.register_job(name, **{**definition, "store": store.files.url, "max_parallelism": 16, **changes})
+    catalog.jobs.register(name, **{**definition, "store": store.files.url, "max_parallelism": 16, **changes})
 
 
 @contextmanager
 def running(url: str, store: CheckpointStore, job: str = "orders") -> Iterator[Driver]:
     with Catalog(url) as catalog:
-        catalog.set_desired(job, state="running")
+        catalog.jobs.set_desired(job, state="running")
     with Driver(url, store, job) as driver:
         yield driver

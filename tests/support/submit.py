@@ -15,7 +15,7 @@ def command(
 ) -> list[str]:
     with Catalog(f"sqlite:///{tmp_path}/catalog.db") as catalog:
         catalog.create_schema()
-        job = catalog.register_job(
+        job = catalog.jobs.register(
             "j", artifact="/a.py", store="/s", master_url=master_url, conf=conf, parallelism=2, max_parallelism=128
         )
-        return (submit or SparkSubmit())(job, catalog.claim_generation("j", log_path=f"{tmp_path}/logs/1.log"))
+        return (submit or SparkSubmit())(job, catalog.generations.claim("j", log_path=f"{tmp_path}/logs/1.log"))

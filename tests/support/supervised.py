@@ -17,7 +17,7 @@ CLUSTER = "local"
 
 def supervise(catalog: Catalog) -> None:
     """Send the heartbeat of a supervisor, which lasts for half a minute of the catalog's time."""
-    catalog.lead("of the tests", host="tests", pid=1, process_started_ms=0, version=RELEASE)
+    catalog.supervisors.lead("of the tests", host="tests", pid=1, process_started_ms=0, version=RELEASE)
 
 
 class Supervised:
@@ -51,7 +51,7 @@ class Supervised:
 
     def __enter__(self) -> Self:
         supervise(self._catalog)
-        self._catalog.set_desired(self._job, state="running")
+        self._catalog.jobs.set_desired(self._job, state="running")
         self._thread.start()
         self.wait_running(2)
         wait(lambda: any(parallelism for _, parallelism in self.sizes), "its first look at the cluster")
@@ -66,7 +66,7 @@ class Supervised:
 
     def wait_running(self, parallelism: int) -> None:
         def runs() -> bool:
-            newest = self._catalog.newest_generation(self._job)
+            newest = self._catalog.generations.newest(self._job)
             return self._mine is not None and newest is not None and newest.parallelism == parallelism
 
         wait(runs, f"a driver at parallelism {parallelism}")
@@ -76,35 +76,35 @@ class Supervised:
             supervise(self._catalog)
             self._resize()
             if self._mine is None:
-                if self._catalog.job(self._job).desired_state == "running":
+                if self._catalog.jobs.get(self._job).desired_state == "running":
                     self._launch()
                 continue
-            if not self._catalog.heartbeat(self._job, self._mine.generation, lineage=1, epoch=7):
+            if not self._catalog.generations.heartbeat(self._job, self._mine.generation, lineage=1, epoch=7):
                 self._mine = None
                 continue
-            self._catalog.record_backlog(self._job, self._mine.generation, [SourceBacklog("in", self.waiting)])
-            request = None if self.deaf else self._catalog.next_request(self._job)
+            self._catalog.epochs.record_backlog(self._job, self._mine.generation, [SourceBacklog("in", self.waiting)])
+            request = None if self.deaf else self._catalog.requests.take_next(self._job)
             if request is not None:
                 self._answer(self._mine, request)
 
     def _resize(self) -> None:
-        workers = self._catalog.cluster(CLUSTER).desired_workers
-        newest = self._catalog.newest_generation(self._job)
+        workers = self._catalog.clusters.get(CLUSTER).desired_workers
+        newest = self._catalog.generations.newest(self._job)
         size = (workers, 0 if newest is None else newest.parallelism)
         # Before it is reported: who waits for the report looks at these next.
         if not self.sizes or self.sizes[-1] != size:
             self.sizes.append(size)
         if self.cluster_error is not None and workers > 1:
-            self._catalog.report_cluster(CLUSTER, ready_workers=1, message=self.cluster_error)
+            self._catalog.clusters.report(CLUSTER, ready_workers=1, message=self.cluster_error)
         else:
             least, most = self.limits
             ready = max(workers, self.stuck_workers)
-            self._catalog.report_cluster(CLUSTER, ready_workers=ready, min_workers=least, max_workers=most)
+            self._catalog.clusters.report(CLUSTER, ready_workers=ready, min_workers=least, max_workers=most)
 
     def _launch(self) -> None:
-        claimed = self._catalog.claim_generation(self._job, log_path="/logs/{generation}.log")
+        claimed = self._catalog.generations.claim(self._job, log_path="/logs/{generation}.log")
         if claimed.parallelism == self.fail_at:
-            self._catalog.end_generation(self._job, claimed.generation, state="failed", error="out of memory")
+            self._catalog.generations.end(self._job, claimed.generation, state="failed", error="out of memory")
         else:
             self._mine = claimed
 
@@ -112,12 +112,12 @@ class Supervised:
         if request.kind == "rescale":
             wanted = request.arguments["parallelism"]
             result = {"parallelism": wanted, "from_parallelism": mine.parallelism, "after_epoch": 7}
-            self._catalog.apply_parallelism(self._job, mine.generation, wanted, request.id, result)
+            self._catalog.generations.apply_parallelism(self._job, mine.generation, wanted, request.id, result)
             return
         # As a driver that has committed nothing: it pins what it has resumed from.
-        point = find_resume_point(self._store, self._catalog.job(self._job), mine.generation)
+        point = find_resume_point(self._store, self._catalog.jobs.get(self._job), mine.generation)
         assert point.manifest is not None
         path = self._store.write_savepoint(point.manifest, request.arguments["name"], reason="", now_ms=0)
-        self._catalog.finish_request(request.id, result={"savepoint": path, "url": self._store.describe(path)})
-        self._catalog.end_generation(self._job, mine.generation, state="stopped")
+        self._catalog.requests.finish(request.id, result={"savepoint": path, "url": self._store.describe(path)})
+        self._catalog.generations.end(self._job, mine.generation, state="stopped")
         self._mine = None

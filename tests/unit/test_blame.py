@@ -76,16 +76,16 @@ def test_the_supervisor_may_first_say_how_a_jvm_ended(catalog: Catalog, monkeypa
     waited: list[Any] = []
     monkeypatch.setattr(failures, "jvm_ended", lambda: True)
     monkeypatch.setattr("statecore.runtime.generation.failures.time.sleep", waited.append)
-    failures.record_failure(catalog, "j", 1, ConnectionRefusedError(111, "Connection refused"))
-    newest = catalog.newest_generation("j")
+    failures.record_failure(catalog.generations, "j", 1, ConnectionRefusedError(111, "Connection refused"))
+    newest = catalog.generations.newest("j")
     assert waited and newest is not None and str(newest.error).startswith("found the driver's JVM ended")
 
 
 @pytest.fixture
 def catalog(catalog_url: str) -> Any:
     with Catalog(catalog_url) as opened:
-        opened.register_job("j", artifact="/a", store="/s", master_url="local", parallelism=1, max_parallelism=1)
-        opened.claim_generation("j", log_path="/l")
+        opened.jobs.register("j", artifact="/a", store="/s", master_url="local", parallelism=1, max_parallelism=1)
+        opened.generations.claim("j", log_path="/l")
         yield opened
 
 

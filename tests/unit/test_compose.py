@@ -130,7 +130,7 @@ def test_catalog_init_registers_a_cluster_that_reaches_the_master(
     for _ in range(2):  # the second time changes nothing
         subprocess.run(command, cwd=REPO, env=environment, check=True, timeout=180)
     with Catalog(url) as catalog:
-        (cluster,) = catalog.clusters()
+        (cluster,) = catalog.clusters.all()
     assert cluster.desired_workers == 1
     settings = StandaloneSettings(**cluster.settings)
     cluster_for(cluster).close()

@@ -104,8 +104,8 @@ def test_a_program_refuses_to_run_beside_pyspark_client(pyspark_client: Path, pr
 def test_a_driver_is_not_even_started_beside_pyspark_client(pyspark_client: Path, tmp_path: Path) -> None:
     with Catalog(f"sqlite:///{tmp_path}/catalog.db") as catalog:
         catalog.create_schema()
-        job = catalog.register_job(
+        job = catalog.jobs.register(
             "j", artifact="/a.py", store="/s", master_url="local[2]", parallelism=2, max_parallelism=128
         )
         with pytest.raises(ConfigurationError, match="found pyspark-client"):
-            SparkSubmit()(job, catalog.claim_generation("j", log_path="/l"))
+            SparkSubmit()(job, catalog.generations.claim("j", log_path="/l"))

@@ -37,9 +37,9 @@ url, job, generation = sys.argv[1], sys.argv[2], int(sys.argv[3])
 print("driver of", job, generation, flush=True)
 with Catalog(url) as catalog:
     epoch = 10 * generation
-    while catalog.heartbeat(job, generation, lineage=1, epoch=epoch):
-        if catalog.job(job).desired_state == "stopped":
-            catalog.end_generation(job, generation, state="stopped")
+    while catalog.generations.heartbeat(job, generation, lineage=1, epoch=epoch):
+        if catalog.jobs.get(job).desired_state == "stopped":
+            catalog.generations.end(job, generation, state="stopped")
             sys.exit(0)
         time.sleep(0.05)
 """
@@ -112,13 +112,13 @@ def launch(tmp_path: Path, url: str) -> Callable[[JobRecord, GenerationRecord], 
 def sleeping(slow_catalog: Catalog, tmp_path: Path) -> Supervisor:
     """A supervisor whose drivers only sleep; it has started one."""
     supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
-    slow_catalog.set_desired("j", state="running")
+    slow_catalog.jobs.set_desired("j", state="running")
     supervisor.step()
     return supervisor
 
 
 def register(catalog: Catalog) -> None:
-    catalog.register_job(
+    catalog.jobs.register(
         "j", artifact="/a.py", store="/s", master_url="spark://h:1", parallelism=2, max_parallelism=128
     )
 
@@ -134,11 +134,11 @@ def until(supervisor: Supervisor, condition: Callable[[], object]) -> None:
 
 
 def states(catalog: Catalog) -> list[str]:
-    return [g.state for g in reversed(catalog.generations("j"))]
+    return [g.state for g in reversed(catalog.generations.of("j"))]
 
 
 def newest(catalog: Catalog) -> GenerationRecord:
-    generation = catalog.newest_generation("j")
+    generation = catalog.generations.newest("j")
     assert generation is not None
     return generation
 
@@ -147,7 +147,7 @@ def test_a_wanted_job_is_started_once_and_writes_its_log(catalog: Catalog, launc
     supervisor = Supervisor(catalog, tmp_path / "logs", launch=launch)
     supervisor.step()
     assert states(catalog) == []
-    catalog.set_desired("j", state="running")
+    catalog.jobs.set_desired("j", state="running")
     until(supervisor, lambda: states(catalog) == ["running"])
     supervisor.step()
     assert len(spawned) == 1
@@ -160,12 +160,12 @@ def test_a_killed_driver_is_replaced_without_waiting_for_its_heartbeat(
     catalog: Catalog, launch, tmp_path: Path, spawned
 ) -> None:
     supervisor = Supervisor(catalog, tmp_path, launch=launch)
-    catalog.set_desired("j", state="running")
+    catalog.jobs.set_desired("j", state="running")
     until(supervisor, lambda: states(catalog) == ["running"])
     os.kill(spawned[0], signal.SIGKILL)
     until(supervisor, lambda: len(spawned) == 2)
     until(supervisor, lambda: states(catalog) == ["failed", "running"])
-    assert "its JVM killed by SIGKILL" in str(catalog.generations("j")[1].error)
+    assert "its JVM killed by SIGKILL" in str(catalog.generations.of("j")[1].error)
     assert not psutil.pid_exists(spawned[0])
 
 
@@ -173,14 +173,14 @@ def test_a_job_that_stopped_as_wanted_stays_stopped_and_starts_again_when_wanted
     catalog: Catalog, launch, tmp_path: Path, spawned
 ) -> None:
     supervisor = Supervisor(catalog, tmp_path, launch=launch)
-    catalog.set_desired("j", state="running")
+    catalog.jobs.set_desired("j", state="running")
     until(supervisor, lambda: states(catalog) == ["running"])
-    catalog.set_desired("j", state="stopped")
+    catalog.jobs.set_desired("j", state="stopped")
     until(supervisor, lambda: states(catalog) == ["stopped"] and not psutil.pid_exists(spawned[0]))
     for _ in range(3):
         supervisor.step()
     assert len(spawned) == 1
-    catalog.set_desired("j", state="running", parallelism=4)
+    catalog.jobs.set_desired("j", state="running", parallelism=4)
     supervisor.step()
     assert (newest(catalog).generation, newest(catalog).parallelism) == (2, 4)
 
@@ -201,10 +201,10 @@ def test_a_job_killed_while_unwanted_is_not_started(
     catalog: Catalog, url: str, launch, tmp_path: Path, spawned
 ) -> None:
     supervisor = Supervisor(catalog, tmp_path, launch=launch)
-    catalog.set_desired("j", state="running")
+    catalog.jobs.set_desired("j", state="running")
     until(supervisor, lambda: states(catalog) == ["running"])
     freeze(spawned[0], url)
-    catalog.set_desired("j", state="stopped")
+    catalog.jobs.set_desired("j", state="stopped")
     os.kill(spawned[0], signal.SIGKILL)
     until(supervisor, lambda: states(catalog) == ["failed"])
     supervisor.step()
@@ -215,7 +215,7 @@ def test_another_supervisor_goes_on_with_a_living_driver_and_replaces_a_dead_one
     catalog: Catalog, url: str, launch, tmp_path: Path, spawned
 ) -> None:
     first = Supervisor(catalog, tmp_path, launch=launch)
-    catalog.set_desired("j", state="running")
+    catalog.jobs.set_desired("j", state="running")
     until(first, lambda: states(catalog) == ["running"])
     first.close()
     second = Supervisor(catalog, tmp_path, launch=launch)
@@ -228,30 +228,30 @@ def test_another_supervisor_goes_on_with_a_living_driver_and_replaces_a_dead_one
         third = Supervisor(impatient, tmp_path, launch=launch)
         until(third, lambda: states(catalog) == ["failed", "running"])
     assert len(spawned) == 2
-    assert "no heartbeat" in str(catalog.generations("j")[1].error)
+    assert "no heartbeat" in str(catalog.generations.of("j")[1].error)
 
 
 def test_an_expired_lease_brings_the_job_back(slow_catalog: Catalog, clock: ManualClock, tmp_path: Path) -> None:
     supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
-    slow_catalog.set_desired("j", state="running")
-    slow_catalog.acquire_lease("j", "run-1", 5_000)
-    slow_catalog.start_rescale_run("run-1", "j", from_parallelism=2, to_parallelism=4)
-    slow_catalog.set_desired("j", state="stopped", start_from="/sp")
+    slow_catalog.jobs.set_desired("j", state="running")
+    slow_catalog.leases.acquire("j", "run-1", 5_000)
+    slow_catalog.runs.start("run-1", "j", from_parallelism=2, to_parallelism=4)
+    slow_catalog.jobs.set_desired("j", state="stopped", start_from="/sp")
     clock.ms += 4_999
     supervisor.step()
     assert states(slow_catalog) == []
     clock.ms += 1
     supervisor.step()
     assert states(slow_catalog) == ["launching"]
-    assert slow_catalog.job("j").start_from is None and slow_catalog.lease("j") is None
-    assert slow_catalog.rescale_run("run-1").error == "lease expired (owner run-1)"
+    assert slow_catalog.jobs.get("j").start_from is None and slow_catalog.leases.find("j") is None
+    assert slow_catalog.runs.get("run-1").error == "lease expired (owner run-1)"
 
 
 def test_a_driver_that_keeps_failing_is_started_less_and_less_often(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path
 ) -> None:
     supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["false"])
-    slow_catalog.set_desired("j", state="running")
+    slow_catalog.jobs.set_desired("j", state="running")
     for number, pause_ms in enumerate([1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000], start=1):
         until(supervisor, lambda n=number: states(slow_catalog) == ["failed"] * n)  # type: ignore[misc]
         assert "the driver ended with exit code 1" in str(newest(slow_catalog).error)
@@ -264,10 +264,10 @@ def test_a_driver_that_keeps_failing_is_started_less_and_less_often(
 
 
 def fail_with(catalog: Catalog, epoch: int | None) -> None:
-    number = catalog.claim_generation("j", log_path="/l").generation
+    number = catalog.generations.claim("j", log_path="/l").generation
     if epoch is not None:
-        catalog.heartbeat("j", number, lineage=1, epoch=epoch)
-    catalog.end_generation("j", number, state="failed")
+        catalog.generations.heartbeat("j", number, lineage=1, epoch=epoch)
+    catalog.generations.end("j", number, state="failed")
 
 
 @pytest.mark.parametrize(
@@ -280,7 +280,7 @@ def test_only_failures_without_a_new_epoch_count(
     for epoch in epochs:
         fail_with(slow_catalog, epoch)
     supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
-    slow_catalog.set_desired("j", state="running")
+    slow_catalog.jobs.set_desired("j", state="running")
     clock.ms += max(pause_ms - 1, 0)
     supervisor.step()
     assert (newest(slow_catalog).generation > len(epochs)) == (pause_ms == 0)
@@ -305,12 +305,12 @@ def test_a_driver_that_outlives_its_generation_is_killed_although_its_successor_
     slow_catalog: Catalog, clock: ManualClock, sleeping: Supervisor, spawned
 ) -> None:
     # As a driver does that finds its JVM hung, and cannot kill it.
-    slow_catalog.end_generation("j", 1, state="failed", error="found no answer from the driver's JVM")
+    slow_catalog.generations.end("j", 1, state="failed", error="found no answer from the driver's JVM")
     clock.ms += 1_000
     sleeping.step()
     assert states(slow_catalog) == ["failed", "launching"]
     clock.ms += 60_000
-    assert slow_catalog.heartbeat("j", 2)
+    assert slow_catalog.generations.heartbeat("j", 2)
     sleeping.step()
     until(sleeping, lambda: not psutil.pid_exists(spawned[0]))
     assert states(slow_catalog) == ["failed", "running"] and psutil.pid_exists(spawned[1])
@@ -319,17 +319,17 @@ def test_a_driver_that_outlives_its_generation_is_killed_although_its_successor_
 def test_the_earlier_driver_of_a_query_of_spark_is_killed_before_its_successor_starts(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
 ) -> None:
-    slow_catalog.register_job(
+    slow_catalog.jobs.register(
         "q", artifact="/q.py", store="/q", master_url="local", parallelism=2, max_parallelism=128, checkpoint="/cp"
     )
     supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sleep", "60"])
-    slow_catalog.set_desired("q", state="running")
+    slow_catalog.jobs.set_desired("q", state="running")
     supervisor.step()
     # As by a rollback: the driver learns it from its next heartbeat, and writes to its checkpoint until then.
-    slow_catalog.end_generation("q", 1, state="stopped", error="rolled back")
+    slow_catalog.generations.end("q", 1, state="stopped", error="rolled back")
     clock.ms += 1_000
     supervisor.step()
-    assert [each.state for each in slow_catalog.generations("q")] == ["launching", "stopped"]
+    assert [each.state for each in slow_catalog.generations.of("q")] == ["launching", "stopped"]
     wait(lambda: not psutil.pid_exists(spawned[0]) or psutil.Process(spawned[0]).status() == "zombie", "the kill")
     assert psutil.pid_exists(spawned[1])
 
@@ -337,22 +337,22 @@ def test_the_earlier_driver_of_a_query_of_spark_is_killed_before_its_successor_s
 def test_a_query_that_has_ended_by_itself_is_started_again_only_by_people(
     slow_catalog: Catalog, clock: ManualClock, sleeping: Supervisor
 ) -> None:
-    slow_catalog.end_generation("j", 1, state="stopped", error=ENDED_BY_ITSELF)
+    slow_catalog.generations.end("j", 1, state="stopped", error=ENDED_BY_ITSELF)
     for _ in range(2):
         clock.ms += 60_000
         sleeping.step()
-        assert (slow_catalog.job("j").desired_state, newest(slow_catalog).generation) == ("stopped", 1)
-    slow_catalog.set_desired("j", state="running")
+        assert (slow_catalog.jobs.get("j").desired_state, newest(slow_catalog).generation) == ("stopped", 1)
+    slow_catalog.jobs.set_desired("j", state="running")
     sleeping.step()
-    assert (slow_catalog.job("j").desired_state, newest(slow_catalog).generation) == ("running", 2)
-    assert not slow_catalog.stop_ended_query("j", 1)
+    assert (slow_catalog.jobs.get("j").desired_state, newest(slow_catalog).generation) == ("running", 2)
+    assert not slow_catalog.generations.stop_ended_query("j", 1)
 
 
 def test_a_driver_that_does_not_heed_its_end_is_killed(
     slow_catalog: Catalog, clock: ManualClock, sleeping: Supervisor, spawned
 ) -> None:
-    slow_catalog.set_desired("j", state="stopped")
-    slow_catalog.end_generation("j", 1, state="stopped", error="rolled back")
+    slow_catalog.jobs.set_desired("j", state="stopped")
+    slow_catalog.generations.end("j", 1, state="stopped", error="rolled back")
     clock.ms += 60_000
     sleeping.step()
     assert psutil.pid_exists(spawned[0])
@@ -374,23 +374,23 @@ def test_what_a_dead_driver_started_is_ended_with_it(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
 ) -> None:
     supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["sh", "-c", "sleep 60 & sleep 60; true"])
-    slow_catalog.set_desired("j", state="running")
+    slow_catalog.jobs.set_desired("j", state="running")
     until(supervisor, lambda: len(session_members(spawned[0])) == 3)
     os.kill(spawned[0], signal.SIGKILL)
     until(supervisor, lambda: states(slow_catalog) == ["failed"] and not session_members(spawned[0]))
 
 
 def test_a_job_file_is_checked_for_those_who_ask(catalog: Catalog, launch, tmp_path: Path) -> None:
-    request = catalog.request("j", "check_job_file", {"artifact": str(tmp_path / "none.py")}, "1").id
-    until(Supervisor(catalog, tmp_path, launch=launch), lambda: catalog.get_request(request).state == "failed")
-    assert "found no job file" in str(catalog.get_request(request).error)
+    request = catalog.requests.send("j", "check_job_file", {"artifact": str(tmp_path / "none.py")}, "1").id
+    until(Supervisor(catalog, tmp_path, launch=launch), lambda: catalog.requests.get(request).state == "failed")
+    assert "found no job file" in str(catalog.requests.get(request).error)
 
 
 def test_a_driver_that_cannot_be_started_fails_its_generation(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path
 ) -> None:
     supervisor = Supervisor(slow_catalog, tmp_path, launch=lambda *_: ["/no/such/program"])
-    slow_catalog.set_desired("j", state="running")
+    slow_catalog.jobs.set_desired("j", state="running")
     supervisor.step()
     assert states(slow_catalog) == ["failed"]
     assert "/no/such/program" in str(newest(slow_catalog).error)
@@ -399,15 +399,15 @@ def test_a_driver_that_cannot_be_started_fails_its_generation(
 def test_a_catalog_that_fails_for_a_while_does_not_end_the_supervisor(
     catalog: Catalog, launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real, failures = catalog.clusters, [CatalogError("database is locked"), RuntimeError("surprise")]
+    real, failures = catalog.clusters.all, [CatalogError("database is locked"), RuntimeError("surprise")]
 
     def clusters() -> object:
         if failures:
             raise failures.pop(0)
         return real()
 
-    monkeypatch.setattr(catalog, "clusters", clusters)
-    catalog.set_desired("j", state="running")
+    monkeypatch.setattr(catalog.clusters, "all", clusters)
+    catalog.jobs.set_desired("j", state="running")
     supervisor = Supervisor(catalog, tmp_path, launch=launch, poll_interval_s=0.02)
     thread = threading.Thread(target=supervisor.run, daemon=True)
     with caplog.at_level(logging.INFO):
@@ -424,21 +424,21 @@ def test_a_catalog_that_fails_for_a_while_does_not_end_the_supervisor(
 def test_who_could_not_be_heard_while_the_catalog_was_away_is_given_time_to_be(
     slow_catalog: Catalog, clock: ManualClock, sleeping: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow_catalog.heartbeat("j", 1)
-    slow_catalog.acquire_lease("j", "run-1", 60_000)
+    slow_catalog.generations.heartbeat("j", 1)
+    slow_catalog.leases.acquire("j", "run-1", 60_000)
     clock.ms += 120_000
     with monkeypatch.context() as away:
-        away.setattr(slow_catalog, "clusters", unreachable)
+        away.setattr(slow_catalog.clusters, "all", unreachable)
         with pytest.raises(CatalogError):
             sleeping.step()
     clock.ms += 60_000
     sleeping.step()
     clock.ms += 14_999
     sleeping.step()
-    assert states(slow_catalog) == ["running"] and slow_catalog.lease("j") is not None
+    assert states(slow_catalog) == ["running"] and slow_catalog.leases.find("j") is not None
     clock.ms += 1
     sleeping.step()
-    assert states(slow_catalog) == ["failed"] and slow_catalog.lease("j") is None
+    assert states(slow_catalog) == ["failed"] and slow_catalog.leases.find("j") is None
 
 
 def unreachable() -> None:
@@ -469,29 +469,29 @@ def test_clusters_get_the_size_wanted_and_report_the_size_seen(
     catalog: Catalog, launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tending_module, "cluster_for", lambda record: FakeCluster())
-    catalog.register_cluster("c", "standalone", {}, 1)
+    catalog.clusters.register("c", "standalone", {}, 1)
     supervisor = Supervisor(catalog, tmp_path, launch=launch)
     supervisor.step()
-    found = catalog.cluster("c")
+    found = catalog.clusters.get("c")
     assert (found.ready_workers, found.min_workers, found.max_workers) == (1, 1, 8)
-    catalog.set_desired_workers("c", 2)
+    catalog.clusters.set_desired_workers("c", 2)
     supervisor.step()
-    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (2, None)
-    catalog.set_desired_workers("c", 3)
+    assert (catalog.clusters.get("c").ready_workers, catalog.clusters.get("c").message) == (2, None)
+    catalog.clusters.set_desired_workers("c", 3)
     supervisor.step()
     # Those that are there go on.
-    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (2, "no room")
-    catalog.set_desired_workers("c", 4)
+    assert (catalog.clusters.get("c").ready_workers, catalog.clusters.get("c").message) == (2, "no room")
+    catalog.clusters.set_desired_workers("c", 4)
     supervisor.step()
-    assert (catalog.cluster("c").ready_workers, catalog.cluster("c").message) == (0, "no master")
+    assert (catalog.clusters.get("c").ready_workers, catalog.clusters.get("c").message) == (0, "no master")
 
 
 def test_one_impossible_cluster_does_not_keep_jobs_from_starting(catalog: Catalog, launch, tmp_path: Path) -> None:
-    catalog.register_cluster("c", "yarn", {}, 1)
-    catalog.set_desired("j", state="running")
+    catalog.clusters.register("c", "yarn", {}, 1)
+    catalog.jobs.set_desired("j", state="running")
     Supervisor(catalog, tmp_path, launch=launch).step()
     assert states(catalog) == ["launching"]
-    assert "of kind 'yarn'" in str(catalog.cluster("c").message)
+    assert "of kind 'yarn'" in str(catalog.clusters.get("c").message)
 
 
 def test_the_supervisor_process_ends_on_sigterm(url: str, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_second_supervisor_waits_until_the_first_is_silent(
 ) -> None:
     first, second = (Supervisor(slow_catalog, tmp_path, launch=sleeping) for _ in range(2))
     first.step()
-    slow_catalog.set_desired("j", state="running")
+    slow_catalog.jobs.set_desired("j", state="running")
     second.step()
     assert states(slow_catalog) == []
     clock.ms += SILENT_MS
@@ -63,7 +63,7 @@ def test_a_supervisor_that_stops_is_followed_at_once(slow_catalog: Catalog, tmp_
     first = Supervisor(slow_catalog, tmp_path, launch=sleeping)
     first.step()
     first.close()
-    slow_catalog.set_desired("j", state="running")
+    slow_catalog.jobs.set_desired("j", state="running")
     Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
     assert states(slow_catalog) == ["launching"]
 
@@ -73,8 +73,8 @@ def test_a_supervisor_that_was_killed_is_followed_at_once_on_its_host(
     slow_catalog: Catalog, tmp_path: Path, whose: str
 ) -> None:
     pid, born_ms = (2**22 + 1, 0) if whose == "nobody's" else (os.getpid(), started_ms(os.getpid()) - 60_000)
-    slow_catalog.lead("old", host=socket.gethostname(), pid=pid, process_started_ms=born_ms, version="0")
-    slow_catalog.set_desired("j", state="running")
+    slow_catalog.supervisors.lead("old", host=socket.gethostname(), pid=pid, process_started_ms=born_ms, version="0")
+    slow_catalog.jobs.set_desired("j", state="running")
     Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
     assert states(slow_catalog) == ["launching"]
 
@@ -83,9 +83,9 @@ def test_a_supervisor_that_was_killed_is_followed_at_once_on_its_host(
 def test_a_supervisor_that_begins_after_an_outage_gives_drivers_the_time_to_be_heard(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned, lives: bool
 ) -> None:
-    slow_catalog.set_desired("j", state="running")
+    slow_catalog.jobs.set_desired("j", state="running")
     Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
-    slow_catalog.heartbeat("j", 1)
+    slow_catalog.generations.heartbeat("j", 1)
     # Nobody reaches the catalog; meanwhile, the supervisor is restarted.
     clock.ms += 600_000
     second = Supervisor(slow_catalog, tmp_path, launch=sleeping)
@@ -93,14 +93,14 @@ def test_a_supervisor_that_begins_after_an_outage_gives_drivers_the_time_to_be_h
     assert states(slow_catalog) == ["running"]
     clock.ms += 15_000
     if lives:
-        slow_catalog.heartbeat("j", 1)
+        slow_catalog.generations.heartbeat("j", 1)
     second.step()
     assert states(slow_catalog)[-1] == ("running" if lives else "failed")
 
 
 def test_of_a_supervisor_on_another_host_only_its_silence_counts(slow_catalog: Catalog, tmp_path: Path) -> None:
-    slow_catalog.lead("old", host="elsewhere", pid=2**22 + 1, process_started_ms=0, version="0")
-    slow_catalog.set_desired("j", state="running")
+    slow_catalog.supervisors.lead("old", host="elsewhere", pid=2**22 + 1, process_started_ms=0, version="0")
+    slow_catalog.jobs.set_desired("j", state="running")
     Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
     assert states(slow_catalog) == []
 
@@ -108,7 +108,7 @@ def test_of_a_supervisor_on_another_host_only_its_silence_counts(slow_catalog: C
 def hang(catalog: Catalog, clock: ManualClock, tmp_path: Path) -> None:
     """Leave a driver that hangs, whose supervisor is gone."""
     first = Supervisor(catalog, tmp_path, launch=sleeping)
-    catalog.set_desired("j", state="running")
+    catalog.jobs.set_desired("j", state="running")
     first.step()
     first.close()
     clock.ms += 90_000
@@ -134,8 +134,8 @@ def test_a_driver_that_does_not_heed_its_end_is_killed_by_the_next_supervisor(
     slow_catalog: Catalog, clock: ManualClock, tmp_path: Path, spawned
 ) -> None:
     hang(slow_catalog, clock, tmp_path)
-    slow_catalog.set_desired("j", state="stopped")
-    slow_catalog.end_generation("j", 1, state="stopped", error="rolled back")
+    slow_catalog.jobs.set_desired("j", state="stopped")
+    slow_catalog.generations.end("j", 1, state="stopped", error="rolled back")
     second = Supervisor(slow_catalog, tmp_path, launch=sleeping)
     clock.ms += 60_000
     second.step()
@@ -150,7 +150,9 @@ def test_a_process_that_only_has_the_drivers_pid_lives_on(
 ) -> None:
     hang(slow_catalog, clock, tmp_path)
     born_ms = started_ms(spawned[0]) - 60_000
-    slow_catalog.record_driver("j", 1, host=socket.gethostname(), pid=spawned[0], process_started_ms=born_ms)
+    slow_catalog.generations.record_driver(
+        "j", 1, host=socket.gethostname(), pid=spawned[0], process_started_ms=born_ms
+    )
     Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
     assert states(slow_catalog) == ["failed"]
     assert_not_killed(spawned[0])
@@ -177,7 +179,7 @@ def test_a_supervisor_on_another_host_does_not_double_the_workers(
         return made[-1]
 
     monkeypatch.setattr(tending_module, "cluster_for", cluster_for)
-    slow_catalog.register_cluster("c", "standalone", {}, 2)
+    slow_catalog.clusters.register("c", "standalone", {}, 2)
     Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
     host = socket.gethostname()
     monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
@@ -185,7 +187,7 @@ def test_a_supervisor_on_another_host_does_not_double_the_workers(
     Supervisor(slow_catalog, tmp_path, launch=sleeping).step()
     assert [cluster.workers for cluster in made] == [2, 0]
     assert f"found the workers of cluster 'c' on host {host}; expected them on elsewhere" in str(
-        slow_catalog.cluster("c").message
+        slow_catalog.clusters.get("c").message
     )
 
 
@@ -202,19 +204,19 @@ def test_a_cluster_whose_api_hangs_keeps_neither_the_pass_nor_another_cluster_wa
     catalog: Catalog, launch, tmp_path: Path, silent_endpoint: str, s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"group": "g", "region": "us-east-1", "master_web_url": silent_endpoint, "endpoint_url": silent_endpoint}
-    catalog.register_cluster("hangs", "ec2", settings, 1)
-    catalog.register_cluster("wrong", "yarn", {}, 1)
-    catalog.set_desired("j", state="running")
+    catalog.clusters.register("hangs", "ec2", settings, 1)
+    catalog.clusters.register("wrong", "yarn", {}, 1)
+    catalog.jobs.set_desired("j", state="running")
     monkeypatch.setattr(supervisor_module, "_PASS_S", 0.2)
     monkeypatch.setattr(supervisor_module, "_HUNG_S", 0.5)
     supervisor = Supervisor(catalog, tmp_path, launch=launch)
 
     # A pass that waited for it would never begin while it hangs: two calls to the API, each with its timeouts.
-    until(supervisor, lambda: states(catalog) and "of kind 'yarn'" in str(catalog.cluster("wrong").message))
+    until(supervisor, lambda: states(catalog) and "of kind 'yarn'" in str(catalog.clusters.get("wrong").message))
     only_pending(supervisor, "cluster 'hangs'")
     supervisor.step()
     assert newest(catalog).generation == 1
-    found = catalog.supervisor()
+    found = catalog.supervisors.last()
     assert found is not None and list(found.hung) == ["cluster 'hangs'"]
 
 
@@ -247,14 +249,14 @@ def test_a_cluster_is_not_called_again_while_its_call_is_pending_and_goes_on_aft
     hanging = Hanging()
     monkeypatch.setattr(tending_module, "cluster_for", lambda _: hanging)
     monkeypatch.setattr(supervisor_module, "_PASS_S", 0.2)
-    catalog.register_cluster("c", "standalone", {}, 2)
+    catalog.clusters.register("c", "standalone", {}, 2)
     supervisor = Supervisor(catalog, tmp_path, launch=launch)
     until(supervisor, lambda: hanging.calls)
     for _ in range(3):
         supervisor.step()
     assert hanging.calls == 1
     hanging.let_go.set()
-    until(supervisor, lambda: catalog.cluster("c").ready_workers == 2 and hanging.calls > 1)
+    until(supervisor, lambda: catalog.clusters.get("c").ready_workers == 2 and hanging.calls > 1)
 
 
 def test_a_job_that_hangs_keeps_no_other_job_waiting_and_is_told(
@@ -266,9 +268,9 @@ def test_a_job_that_hangs_keeps_no_other_job_waiting_and_is_told(
         assert job.name == "j" or let_go.wait(PATIENCE_S)
         return list(launch(job, generation))
 
-    catalog.register_job("a", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=128)
+    catalog.jobs.register("a", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=128)
     for name in ("a", "j"):
-        catalog.set_desired(name, state="running")
+        catalog.jobs.set_desired(name, state="running")
     monkeypatch.setattr(supervisor_module, "_PASS_S", 0.2)
     monkeypatch.setattr(supervisor_module, "_HUNG_S", 0.1)
     supervisor = Supervisor(catalog, tmp_path, launch=hangs_for_a)
@@ -276,9 +278,9 @@ def test_a_job_that_hangs_keeps_no_other_job_waiting_and_is_told(
         until(supervisor, lambda: states(catalog) == ["running"])
         only_pending(supervisor, "job 'a'")
         supervisor.step()
-        todo = " ".join(advice(standing(catalog, catalog.job("a"))))
+        todo = " ".join(advice(standing(catalog, catalog.jobs.get("a"))))
         assert "the supervisor has waited for job 'a' for" in todo
-        assert "waited" not in " ".join(advice(standing(catalog, catalog.job("j"))))
+        assert "waited" not in " ".join(advice(standing(catalog, catalog.jobs.get("j"))))
     finally:
         let_go.set()
         # Its driver starts now, and the fixture ends it.

@@ -78,8 +78,8 @@ class Story:
         self._at(-3 * 24 * 60)
         catalog.create_schema()
         settings = {"master_url": "spark://127.0.0.1:7077", "master_web_url": "http://127.0.0.1:8080"}
-        catalog.register_cluster("local", "standalone", settings, workers=1)
-        catalog.report_cluster("local", ready_workers=1)
+        catalog.clusters.register("local", "standalone", settings, workers=1)
+        catalog.clusters.report("local", ready_workers=1)
         for name in (FLIGHTS, "orders", "clicks", "sessions", "payments"):
             self._register(name)
         self._failed_job()
@@ -89,7 +89,7 @@ class Story:
         catalog.close()
 
     def _register(self, name: str) -> None:
-        self._catalog.register_job(
+        self._catalog.jobs.register(
             name,
             artifact=f"/jobs/{name}.py",
             store=str(self._folder / name),
@@ -105,54 +105,54 @@ class Story:
 
     def _generation(self, job: str) -> int:
         path = self._folder / f"{job}-{{generation}}.log"
-        number = self._catalog.claim_generation(job, log_path=str(path)).generation
+        number = self._catalog.generations.claim(job, log_path=str(path)).generation
         log = self._folder / f"{job}-{number}.log"
         log.write_text("".join(f"INFO epoch {n}: committed <{job}>\n" for n in range(200)))
-        self._catalog.heartbeat(job, number)
+        self._catalog.generations.heartbeat(job, number)
         return number
 
     def _failed_job(self) -> None:
         self._at(-9)
-        self._catalog.set_desired("orders", state="running")
+        self._catalog.jobs.set_desired("orders", state="running")
         number = self._generation("orders")
         self._clock.advance(20_000)
         error = "found PostgreSQL at db:5432 refusing the connection; expected it to answer; look whether it is up"
-        self._catalog.end_generation("orders", number, state="failed", error=error)
+        self._catalog.generations.end("orders", number, state="failed", error=error)
 
     def _others(self) -> None:
         catalog = self._catalog
         self._at(-200)
         number = self._generation("clicks")
-        catalog.record_savepoint("s/manifest.json", job="clicks", lineage=1, epoch=9, parallelism=2, reason="weekend")
-        catalog.end_generation("clicks", number, state="stopped")
+        catalog.savepoints.record("s/manifest.json", job="clicks", lineage=1, epoch=9, parallelism=2, reason="weekend")
+        catalog.generations.end("clicks", number, state="stopped")
         self._at(-3)
         for name in ("sessions", "payments"):
-            catalog.set_desired(name, state="running")
+            catalog.jobs.set_desired(name, state="running")
             self._generation(name)
         self._at(-0.2)
-        catalog.heartbeat("payments", 1)
-        catalog.acquire_lease("payments", "manual__payments", 600_000)
-        catalog.start_rescale_run("manual__payments", "payments", from_parallelism=2, to_parallelism=8)
-        catalog.mark_step("manual__payments", "stop_with_savepoint", started=True)
+        catalog.generations.heartbeat("payments", 1)
+        catalog.leases.acquire("payments", "manual__payments", 600_000)
+        catalog.runs.start("manual__payments", "payments", from_parallelism=2, to_parallelism=8)
+        catalog.runs.mark_step("manual__payments", "stop_with_savepoint", started=True)
 
     def _query(self) -> None:
         """A query of Spark's own, which has run two batches."""
         checkpoint = make(self._folder / "visits-checkpoint", Operator(partitions=3), batches=2)
         self._at(-300)
-        self._catalog.register_job(
+        self._catalog.jobs.register(
             QUERY, artifact="/jobs/visits.py", store=str(self._folder / QUERY), master_url="local[2]",
             parallelism=3, max_parallelism=MAX_KEY_GROUPS, checkpoint=str(checkpoint.root),
         )  # fmt: skip
         number = self._generation(QUERY)
         now_ms = self._clock.now_ms()
         state = StateFigures("0 stateStoreSave", rows=12, memory_bytes=40_000)
-        self._catalog.record_epoch(
+        self._catalog.epochs.record(
             EpochRecord(
                 job=QUERY, lineage=1, epoch=1, generation=number, parallelism=3, rows=9, rows_total=9,
                 started_ms=now_ms - 900, committed_ms=now_ms, duration_ms=900, state_rows=12, state=(state,),
             )
         )  # fmt: skip
-        self._catalog.end_generation(QUERY, number, state="stopped")
+        self._catalog.generations.end(QUERY, number, state="stopped")
 
     def _flights(self) -> None:
         """Steady load, a pause, an overload, a rescale, drained."""
@@ -161,7 +161,7 @@ class Story:
             self._at(-days * 24 * 60)
             self._rescale(f"scheduled__{days}", 2, 2, steps={**STEPS, "restart": seconds - 1.4})
         self._at(-46)
-        catalog.set_desired(FLIGHTS, state="running")
+        catalog.jobs.set_desired(FLIGHTS, state="running")
         generation = self._generation(FLIGHTS)
         self._newest_event_ms = self._clock.now_ms()
         self._epochs(generation, until=-40, rate=2_100, parallelism=2)
@@ -173,52 +173,52 @@ class Story:
         self._decision()
         self._epochs(generation, until=-14, rate=4_100, parallelism=2)
         self._rescale("manual__drain", 2, 4, reason=self._reason)
-        catalog.set_desired(FLIGHTS, parallelism=4)
-        catalog.set_desired_workers("local", 2)
-        catalog.report_cluster("local", ready_workers=2)
-        catalog.end_generation(FLIGHTS, generation, state="stopped")
+        catalog.jobs.set_desired(FLIGHTS, parallelism=4)
+        catalog.clusters.set_desired_workers("local", 2)
+        catalog.clusters.report("local", ready_workers=2)
+        catalog.generations.end(FLIGHTS, generation, state="stopped")
         generation = self._generation(FLIGHTS)
         self._epochs(generation, until=0, rate=8_200, parallelism=4)
         self._commit(self._epoch - 1, 4)
-        policy = catalog.policy(FLIGHTS)
+        policy = catalog.policies.find(FLIGHTS)
         assert policy is not None
         finding = "2,000 rows/s arrive, 0 rows wait, lag 2 s; the job can do 8,200 rows/s at parallelism 4"
-        catalog.save_memory(policy, {}, f"{finding}: enough")
+        catalog.policies.save_memory(policy, {}, f"{finding}: enough")
 
     def _decision(self) -> None:
         """Record a decision of the policy that another run forestalls."""
-        policy = self._catalog.set_policy(FLIGHTS, {"max_parallelism": 8, "min_parallelism": 2})
+        policy = self._catalog.policies.set(FLIGHTS, {"max_parallelism": 8, "min_parallelism": 2})
         reason = (
             f"2,000 rows/s arrive, {self._waiting:,.0f} rows wait, lag 2,800 s, epochs run 99% of the time; "
             "the job can do 4,100 rows/s at parallelism 2, 8,200 at 4 (scaling assumed linear)"
         )
-        decision = self._catalog.record_decision(
+        decision = self._catalog.policies.record_decision(
             policy, {}, from_parallelism=2, to_parallelism=4, from_workers=1, to_workers=2, method="by_reference",
             reason=reason, figures={},
         )  # fmt: skip
         assert decision is not None
-        self._catalog.claim_decision(decision.id, REFUSED)
+        self._catalog.policies.claim_decision(decision.id, REFUSED)
         outcome = f"run {REFUSED} was refused before it changed anything; see its log"
-        self._catalog.end_decision(decision.id, "refused", outcome)
+        self._catalog.policies.end_decision(decision.id, "refused", outcome)
 
     def _rescale(
         self, run: str, old: int, new: int, *, reason: str = "", error: str | None = None,
         steps: dict[str, float] = STEPS,
     ) -> RescaleRunRecord:  # fmt: skip
         catalog = self._catalog
-        catalog.start_rescale_run(
+        catalog.runs.start(
             run, FLIGHTS, from_parallelism=old, to_parallelism=new, from_workers=1, to_workers=2, reason=reason
         )
         if error is None:
             for step, seconds in steps.items():
-                catalog.mark_step(run, step, started=True)
+                catalog.runs.mark_step(run, step, started=True)
                 self._clock.advance(round(seconds * 1000))
-                catalog.mark_step(run, step, ended=True)
-            catalog.record_savepoint(
+                catalog.runs.mark_step(run, step, ended=True)
+            catalog.savepoints.record(
                 f"s3://streams/{FLIGHTS}/savepoints/{run}/manifest.json", job=FLIGHTS, lineage=1, epoch=self._epoch,
                 parallelism=new, reason=reason,
             )  # fmt: skip
-        return catalog.finish_rescale_run(run, error=error)
+        return catalog.runs.finish(run, error=error)
 
     def _epochs(self, generation: int, *, until: float, rate: float, parallelism: int) -> None:
         """Commit epochs up to a time, in minutes from now; with a rate of 0 only what waits is measured."""
@@ -227,7 +227,7 @@ class Story:
             began_ms = self._clock.now_ms()
             self._clock.advance(_EPOCH_MS)
             if rate == 0:
-                self._catalog.record_backlog(FLIGHTS, generation, [self._backlog()])
+                self._catalog.epochs.record_backlog(FLIGHTS, generation, [self._backlog()])
                 continue
             there = self._waiting + 2_000 * _EPOCH_MS / 1000
             rows = int(min(there, rate * _EPOCH_MS / 1000 * self._chance.uniform(0.9, 1.1)))
@@ -254,7 +254,9 @@ class Story:
         shares = (waiting // 2, waiting // 4, waiting - waiting // 2 - waiting // 4)
         newest_ms = self._newest_event_ms
         found = (PartitionLag("flights", n, 9_000, 0, 9_000 + share, newest_ms) for n, share in enumerate(shares))
-        self._catalog.record_topics(FLIGHTS, generation, [SourceTopics("flights", "broker:9092", False, tuple(found))])
+        self._catalog.epochs.record_topics(
+            FLIGHTS, generation, [SourceTopics("flights", "broker:9092", False, tuple(found))]
+        )
 
     def _commit(self, epoch: int, parallelism: int) -> None:
         """Commit an epoch with real files, so that there is something to plan with."""
@@ -310,7 +312,7 @@ def record_epoch(
     spread = rows_of_key_groups()
     sizes = tuple(count * 31 for count in spread)
     sample = KeyGroupsRecord(FLIGHTS, 1, number, "by_tail", end_ms, spread, sizes)
-    catalog.record_epoch(
+    catalog.epochs.record(
         EpochRecord(
             job=FLIGHTS, lineage=1, epoch=number, generation=generation, parallelism=parallelism, rows=rows,
             rows_total=rows_total + rows, started_ms=end_ms - duration_ms, committed_ms=end_ms, duration_ms=duration_ms,
@@ -345,12 +347,12 @@ class LivingDriver:
         self._catalog.close()
 
     def _run(self) -> None:
-        newest = self._catalog.epochs(FLIGHTS, limit=1)[0]
+        newest = self._catalog.epochs.of(FLIGHTS, limit=1)[0]
         number, total = newest.epoch, newest.rows_total
         while not self._end.is_set():
             number, total = number + 1, total + 2_000
-            self._catalog.heartbeat(FLIGHTS, newest.generation, lineage=1, epoch=number)
-            self._catalog.heartbeat("payments", 1)
+            self._catalog.generations.heartbeat(FLIGHTS, newest.generation, lineage=1, epoch=number)
+            self._catalog.generations.heartbeat("payments", 1)
             supervise(self._catalog)
             began_ms = SystemClock().now_ms() - _EPOCH_MS
             backlog = SourceBacklog("flights", 600, 600 * 96, None, 1_500, partitions=3, oldest_age_ms=1_200, skew=1.5)

@@ -37,13 +37,13 @@ class TellAlertsOperator(CatalogWideOperator):
         # An event that a person created announces no change.
         changes = [change_of(event.extra["payload"]) for event in events if "payload" in event.extra]
         with open_catalog(self.conn_id) as catalog:
-            told = {(each.subject, each.alert): each.firing for each in catalog.told_alerts(CHANNEL)}
+            told = {(each.subject, each.alert): each.firing for each in catalog.alerts.told(CHANNEL)}
             texts = []
             for change in dict.fromkeys(changes):
                 if told.get((change.subject, change.alert)) == change.firing:
                     continue
                 texts.append(self._tell(change))
-                confirm(catalog, CHANNEL, change)
+                confirm(catalog.alerts, CHANNEL, change)
             return texts
 
     def _tell(self, change: AlertChange) -> str:

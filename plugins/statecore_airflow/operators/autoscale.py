@@ -31,7 +31,7 @@ class TakeDecisionsOperator(CatalogWideOperator):
         if announced:
             return list(announced.values())
         with open_catalog(self.conn_id) as catalog:
-            return [payload_of(decision) for decision in catalog.open_decisions()]
+            return [payload_of(decision) for decision in catalog.policies.open_decisions()]
 
 
 def give_up(context: Context) -> None:
@@ -39,7 +39,7 @@ def give_up(context: Context) -> None:
     task: Any = context["task"]
     with Catalog(CatalogSettings.load(task.conn_id).url) as catalog:
         reason = context.get("exception") or "the task was ended from outside"
-        catalog.end_decision(task.decision["decision"], "failed", str(reason))
+        catalog.policies.end_decision(task.decision["decision"], "failed", str(reason))
 
 
 class CarryOutOperator(TriggerRescaleOperator):
@@ -65,7 +65,7 @@ class CarryOutOperator(TriggerRescaleOperator):
     def execute(self, context: Context) -> None:
         """Trigger the rescale, unless the decision has ended."""
         with open_catalog(self.conn_id) as catalog:
-            decision = catalog.decision(self.decision["decision"])
+            decision = catalog.policies.decision(self.decision["decision"])
             was = decision.state
             if was == "open":
                 decision = self._take(catalog, decision)
@@ -80,7 +80,7 @@ class CarryOutOperator(TriggerRescaleOperator):
     def run_ids(self, context: Context) -> list[str]:
         """Return the one run of this decision; if it fails, the policy decides again."""
         with open_catalog(self.conn_id) as catalog:
-            return [run_of(catalog.decision(self.decision["decision"]))]
+            return [run_of(catalog.policies.decision(self.decision["decision"]))]
 
     def ended(self, context: Context, run_id: str, state: str) -> None:
         """Record the outcome of the decision.
@@ -90,17 +90,17 @@ class CarryOutOperator(TriggerRescaleOperator):
 
         """
         with open_catalog(self.conn_id) as catalog:
-            record = find_run(catalog, run_id)
+            record = find_run(catalog.runs, run_id)
             # A run also fails when surplus workers do not go; the rescale itself is done then.
             if state == DagRunState.SUCCESS or (record is not None and record.state == "done"):
-                catalog.end_decision(self.decision["decision"], "done")
+                catalog.policies.end_decision(self.decision["decision"], "done")
             elif record is None:
                 outcome = f"run {run_id} was refused before it changed anything; see its log"
                 self.log.warning("Decision %d: %s", self.decision["decision"], outcome)
-                catalog.end_decision(self.decision["decision"], "refused", outcome)
+                catalog.policies.end_decision(self.decision["decision"], "refused", outcome)
             else:
                 outcome = f"run {run_id} failed: {record.error or 'no reason given'}"
-                catalog.end_decision(self.decision["decision"], "failed", outcome)
+                catalog.policies.end_decision(self.decision["decision"], "failed", outcome)
                 raise AirflowFailException(f"found that {outcome}; expected success; the policy will decide again")
 
     def _tell(self, context: Context, decision: DecisionRecord) -> None:
@@ -114,8 +114,8 @@ class CarryOutOperator(TriggerRescaleOperator):
         """Take up an open decision, or end it."""
         refusal = _refusal(catalog, decision)
         if refusal is not None:
-            return catalog.end_decision(decision.id, "refused", refusal)
-        return catalog.claim_decision(decision.id, run_of(decision))
+            return catalog.policies.end_decision(decision.id, "refused", refusal)
+        return catalog.policies.claim_decision(decision.id, run_of(decision))
 
 
 def run_of(decision: DecisionRecord) -> str:
@@ -124,7 +124,7 @@ def run_of(decision: DecisionRecord) -> str:
 
 
 def _refusal(catalog: Catalog, decision: DecisionRecord) -> str | None:
-    policy, lease = catalog.policy(decision.job), catalog.lease(decision.job)
+    policy, lease = catalog.policies.find(decision.job), catalog.leases.find(decision.job)
     if policy is None or not policy.enabled:
         return "the policy was turned off"
     now_ms = catalog.now_ms()

@@ -67,7 +67,7 @@ class ScaleOperator(TriggerRescaleOperator):
         if not self.conf:
             raise AirflowSkipException("the job had that size already when it was estimated, so nothing is scaled")
         with open_catalog(self.conn_id) as catalog:
-            present, lease = present_size(catalog, self.job), catalog.lease(self.job)
+            present, lease = present_size(catalog, self.job), catalog.leases.find(self.job)
         # Under a lease the present size is not final: the run may still change it, or be rolled back.
         if lease is None and present == JobSize(self.conf["parallelism"], self.conf["workers"]):
             raise AirflowSkipException(f"the job has parallelism {present.parallelism} already")
@@ -100,7 +100,7 @@ class ScaleBackOperator(ScaleOperator):
 def _size_before(catalog: Catalog, job: str, run: str) -> JobSize:
     """Return the size to go back to; if the run was cleared, its earlier attempt may have resized the job."""
     size = present_size(catalog, job)
-    for rescale in catalog.rescale_runs(job, limit=10):
+    for rescale in catalog.runs.of(job, limit=10):
         if rescale.state != "done":
             continue
         if not rescale.run_id.startswith(f"{run}__scale_out-"):

@@ -39,6 +39,6 @@ class BeginRescaleOperator(StepOperator, SkipMixin):
         super().execute(context)
         if self.has_dag():  # type: ignore[no-untyped-call]  # Airflow has no types there
             with self.catalog() as catalog:
-                run = catalog.rescale_run(change_id(context))
+                run = catalog.runs.get(change_id(context))
             later = [task for task in self.get_flat_relatives(upstream=False) if isinstance(task, StepOperator)]
             self.skip(context["ti"], [task for task in later if not task.step.is_needed(run)])

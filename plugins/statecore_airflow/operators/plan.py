@@ -34,7 +34,7 @@ class PlanOperator(CatalogOperator, SkipMixin):
             # The step `lease` checks this, too, but perhaps only after a person approved the plan. Check it before
             # the plan: the state of a job that another run is changing is no reason for a refusal.
             require_free(catalog, params.job, run)
-            planned = plan(catalog, params, check=find_run(catalog, run) is None)
+            planned = plan(catalog, params, check=find_run(catalog.runs, run) is None)
         text, state, downtime = planned.markdown(), planned.state, planned.downtime
         self.log.info("%s", text)
         result = {

@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from statecore.catalog import Catalog, RequestRecord, SavepointRecord
+from statecore.catalog import Catalog, Jobs, RequestRecord, Requests, SavepointRecord
 from statecore.catalog.retention import superfluous_savepoints
 from statecore.errors import CheckpointDamagedError, SavepointInUseError, StepFailedError
 from statecore.operations.changes import savepoint_name
@@ -30,8 +30,8 @@ class RunningJobsOperator(CatalogWideOperator):
         asked = context["params"]["job"]
         with open_catalog(self.conn_id) as catalog:
             if asked is not None:
-                return [catalog.job(asked).name]
-            return [job.name for job in catalog.jobs() if job.desired_state == "running"]
+                return [catalog.jobs.get(asked).name]
+            return [job.name for job in catalog.jobs.all() if job.desired_state == "running"]
 
 
 class TakeSavepointOperator(CatalogOperator):
@@ -40,9 +40,11 @@ class TakeSavepointOperator(CatalogOperator):
     def execute(self, context: Context) -> str:
         """Ask the driver, and wait."""
         with self.catalog() as catalog:
-            request = self._request(catalog, context["run_id"])
-            if request.state in ("pending", "taken") and not catalog.is_alive(catalog.newest_generation(self.job)):
-                self._withdraw(catalog, request)
+            request = self._request(catalog.requests, context["run_id"])
+            if request.state in ("pending", "taken") and not catalog.generations.is_alive(
+                catalog.generations.newest(self.job)
+            ):
+                self._withdraw(catalog.requests, request)
                 # Retryable: in the middle of a rescale a job has no driver for a moment.
                 raise AirflowException(
                     f"found no live driver of job {self.job!r}; expected one to take a savepoint; its newest epoch is "
@@ -59,27 +61,27 @@ class TakeSavepointOperator(CatalogOperator):
             except StepFailedError as error:
                 if not error.is_retryable:
                     # A driver that comes back later must not take a savepoint that no task waits for.
-                    self._withdraw(catalog, self._request(catalog, context["run_id"]))
+                    self._withdraw(catalog.requests, self._request(catalog.requests, context["run_id"]))
                 raise
             return self._taken(catalog, context["run_id"])
 
-    def _request(self, catalog: Catalog, run: str) -> RequestRecord:
+    def _request(self, requests: Requests, run: str) -> RequestRecord:
         """Return the first request of this run that has not failed."""
         attempt = 1
         while True:
             name = f"{_PREFIX}{savepoint_name(run)}" + (f"-{attempt}" if attempt > 1 else "")
             arguments = {"name": name, "reason": _REASON}
-            request = catalog.request(self.job, "savepoint", arguments, f"{run}/savepoint/{self.job}/{attempt}")
+            request = requests.send(self.job, "savepoint", arguments, f"{run}/savepoint/{self.job}/{attempt}")
             if request.state != "failed":
                 return request
             attempt += 1
 
     @staticmethod
-    def _withdraw(catalog: Catalog, request: RequestRecord) -> None:
-        catalog.finish_request(request.id, error="withdrawn: its task has failed")
+    def _withdraw(requests: Requests, request: RequestRecord) -> None:
+        requests.finish(request.id, error="withdrawn: its task has failed")
 
     def _taken(self, catalog: Catalog, run: str) -> str:
-        result = self._request(catalog, run).result
+        result = self._request(catalog.requests, run).result
         assert result is not None
         self.log.info("Savepoint %s, epoch %s of lineage %s", result["url"], result["epoch"], result["lineage"])
         return str(result["url"])
@@ -97,7 +99,7 @@ class VerifySavepointOperator(CatalogOperator):
     def execute(self, context: Context) -> str:
         """Read every file."""
         with self.catalog() as catalog:
-            savepoints = savepoints_of(catalog.job(self.job))
+            savepoints = savepoints_of(catalog.jobs.get(self.job))
         try:
             self.log.info("Whole: %s", savepoints.check(self.savepoint))
         except CheckpointDamagedError as error:
@@ -123,13 +125,13 @@ class RetainSavepointsOperator(CatalogOperator):
         params = context["params"]
         max_age_ms = int(timedelta(days=params["max_age_days"]).total_seconds() * 1000)
         with self.catalog() as catalog:
-            savepoints = savepoints_of(catalog.job(self.job))
+            savepoints = savepoints_of(catalog.jobs.get(self.job))
             surplus = superfluous_savepoints(
                 list(self._droppable(catalog, savepoints).values()),
                 keep=params["keep"],
                 max_age_ms=max_age_ms,
                 now_ms=catalog.now_ms(),
-                needed=_start_points(catalog) | {savepoints.address(self.verified)},
+                needed=_start_points(catalog.jobs) | {savepoints.address(self.verified)},
             )
             dropped = [each.path for each in surplus if self._drop(catalog, savepoints, each.path)]
             savepoints.remove_surplus(catalog, max_age_ms)
@@ -137,7 +139,7 @@ class RetainSavepointsOperator(CatalogOperator):
 
     def _droppable(self, catalog: Catalog, savepoints: Savepoints) -> dict[str, SavepointRecord]:
         """Return the savepoints that may be dropped, by address; one that is recorded twice appears once."""
-        runs = catalog.rescale_runs(self.job)
+        runs = catalog.runs.of(self.job)
         left = {
             savepoints.address(path)
             for run in runs
@@ -147,7 +149,7 @@ class RetainSavepointsOperator(CatalogOperator):
         }
         own = f"{open_store(savepoints.job.store).url.rstrip('/')}/savepoints/{_PREFIX}"
         found = {}
-        for record in catalog.savepoints(self.job):
+        for record in catalog.savepoints.of(self.job):
             address = savepoints.address(record.path)
             if address in left or address.startswith(own):
                 found[address] = dataclasses.replace(record, path=address)
@@ -159,11 +161,11 @@ class RetainSavepointsOperator(CatalogOperator):
         except SavepointInUseError as error:
             self.log.info("Kept: %s", error)
             return False
-        catalog.forget_savepoint(*savepoints.spellings(address))
+        catalog.savepoints.forget(*savepoints.spellings(address))
         self.log.info("Dropped %s: %s bytes freed", address, freed)
         return True
 
 
-def _start_points(catalog: Catalog) -> set[str]:
+def _start_points(jobs: Jobs) -> set[str]:
     """Return the addresses that jobs will start from, or have started from."""
-    return {savepoints_of(job).address(job.start_from) for job in catalog.jobs() if job.start_from is not None}
+    return {savepoints_of(job).address(job.start_from) for job in jobs.all() if job.start_from is not None}

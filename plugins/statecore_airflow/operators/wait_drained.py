@@ -52,7 +52,7 @@ class DrainedTrigger(CatalogTrigger):
             self.since_ms = None
             return Finding(Status.WAITING, f"no backlog of job {self.job!r} measured lately")
         if found.rows is None and (found.lag_ms is None or self.lag_ms is None):
-            newest = catalog.newest_generation(self.job)
+            newest = catalog.generations.newest(self.job)
             if newest is not None and found.measured_ms - newest.started_ms < _FIRST_EPOCH_MS:
                 return Finding(Status.WAITING, f"no source of job {self.job!r} has reported its backlog yet")
             return Finding(

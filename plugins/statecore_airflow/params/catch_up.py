@@ -57,8 +57,8 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
                 a job without a cluster.
 
         """
-        check_workers(catalog, catalog.job(self.job), self.workers)
-        policy = catalog.policy(self.job)
+        check_workers(catalog.clusters, catalog.jobs.get(self.job), self.workers)
+        policy = catalog.policies.find(self.job)
         settings = None if policy is None else policy_settings(policy.settings)
         parallelism = self.parallelism
         if parallelism is None:
@@ -97,6 +97,6 @@ def present_size(catalog: Catalog, job: str) -> JobSize:
         UnknownJobError: There is no such job.
 
     """
-    found = catalog.job(job)
-    workers = None if found.cluster is None else catalog.cluster(found.cluster).desired_workers
+    found = catalog.jobs.get(job)
+    workers = None if found.cluster is None else catalog.clusters.get(found.cluster).desired_workers
     return JobSize(found.parallelism, workers)

@@ -69,8 +69,8 @@ class AlertTrigger(BaseEventTrigger):
             CatalogError: The catalog cannot be reached.
 
         """
-        changes = untold_changes(catalog, CHANNEL, standings(catalog), catalog.supervisor())
-        return [change for change in changes if claim(catalog, CHANNEL, change, CLAIM_MS)]
+        changes = untold_changes(catalog, CHANNEL, standings(catalog), catalog.supervisors.last())
+        return [change for change in changes if claim(catalog.alerts, CHANNEL, change, CLAIM_MS)]
 
 
 def payload_of(change: AlertChange) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class DecisionTrigger(BaseEventTrigger):
         reached: list[DecisionRecord] = []
         try:
             reached.extend(self._reached(catalog))
-            again = list(decisions_to_announce(catalog, catalog.now_ms()))
+            again = list(decisions_to_announce(catalog.policies, catalog.now_ms()))
         except CatalogError as error:
             if not reached:
                 raise
@@ -79,7 +79,7 @@ class DecisionTrigger(BaseEventTrigger):
         return [*reached, *again]
 
     def _reached(self, catalog: Catalog) -> Iterator[DecisionRecord]:
-        for policy in catalog.policies():
+        for policy in catalog.policies.all():
             if not policy.enabled:
                 continue
             try:

@@ -92,7 +92,7 @@ class CatalogTrigger(BaseTrigger):
 
         """
         if self.owner is not None:
-            catalog.renew_lease(self.job, self.owner, lease_ttl_ms())
+            catalog.leases.renew(self.job, self.owner, lease_ttl_ms())
         return None
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -171,7 +171,7 @@ class RequestTrigger(CatalogTrigger):
 
     def look(self, catalog: Catalog) -> Finding:
         """Look at the request."""
-        return look_at_request(catalog, self.request_id)
+        return look_at_request(catalog.requests, self.request_id)
 
 
 class StepTrigger(CatalogTrigger):
@@ -200,7 +200,7 @@ class StepTrigger(CatalogTrigger):
         try:
             return super().renew(catalog)
         except (LeaseHeldError, UnknownRecordError):
-            run = find_run(catalog, self.run_id)
+            run = find_run(catalog.runs, self.run_id)
             if run is None or run.state != "done":
                 raise
             return Finding(Status.DONE, f"rescale run {run.run_id} is done")

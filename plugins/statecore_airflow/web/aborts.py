@@ -17,4 +17,4 @@ def abort(asked: AbortRequest, catalog: CatalogDep, user: GetUserDep, is_changea
     """Have the process that carries the run out end and roll it back; the page follows the run."""
     if not is_changeable(asked.name):
         raise HTTPException(status.HTTP_403_FORBIDDEN, "Forbidden")
-    return RescaleRun.model_validate(catalog.abort_rescale_run(asked.name, user.get_name(), run_id=asked.run_id))
+    return RescaleRun.model_validate(catalog.runs.abort(asked.name, user.get_name(), run_id=asked.run_id))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from statecore.catalog import Catalog, KeyGroupsRecord, OperatorFigures, SourceBacklog
+from statecore.catalog import Catalog, Epochs, KeyGroupsRecord, OperatorFigures, SourceBacklog
 from statecore_airflow.web.access import JobName
 from statecore_airflow.web.answers import Mark, SeriesAnswer, Spread, SpreadAnswer
 from statecore_airflow.web.catalogs import CatalogDep
@@ -33,14 +33,14 @@ def get_series(
     minutes: Annotated[int, Query(ge=5, le=1_440, description="How far back.")] = 15,
 ) -> SeriesAnswer:
     """Return a job's figures over time, in as many steps as a screen shows."""
-    catalog.job(name)
+    catalog.jobs.get(name)
     now_ms = catalog.now_ms()
-    step_ms = _step_ms(catalog, name, minutes)
+    step_ms = _step_ms(catalog.epochs, name, minutes)
     # Whole steps only: an unfinished one would look like a drop.
     until_ms = now_ms // step_ms * step_ms
     since_ms = until_ms - -(-minutes * 60_000 // step_ms) * step_ms
-    points = catalog.series(name, since_ms=since_ms, until_ms=until_ms, step_ms=step_ms)
-    open_ms = _open_since_ms(catalog, name, now_ms)
+    points = catalog.epochs.series(name, since_ms=since_ms, until_ms=until_ms, step_ms=step_ms)
+    open_ms = _open_since_ms(catalog.epochs, name, now_ms)
     backlogs = [point.backlog or SourceBacklog("") for point in points]
     phases = [_phases(point.phases) for point in points]
     return SeriesAnswer(
@@ -64,16 +64,16 @@ def get_series(
 @router.get("/api/key-groups")
 def get_key_groups(name: JobName, catalog: CatalogDep) -> SpreadAnswer:
     """Return the distribution of a job's keyed state."""
-    catalog.job(name)
-    newest = catalog.subtasks(name, limit=1)
+    catalog.jobs.get(name)
+    newest = catalog.epochs.subtasks(name, limit=1)
     figures = {operator.uid: operator for operator in (newest[0].operators if newest else ())}
-    operators = [_spread(sample, figures.get(sample.uid)) for sample in catalog.key_groups(name)]
+    operators = [_spread(sample, figures.get(sample.uid)) for sample in catalog.epochs.key_groups(name)]
     return SpreadAnswer(now_ms=catalog.now_ms(), operators=operators)
 
 
-def _step_ms(catalog: Catalog, name: str, minutes: int) -> int:
+def _step_ms(epochs: Epochs, name: str, minutes: int) -> int:
     """Return a step long enough for a few epochs: with too few per step, the rate would oscillate."""
-    newest = catalog.epochs(name, limit=10)
+    newest = epochs.of(name, limit=10)
     apart_ms = 0
     if len(newest) > 1:
         apart_ms = (newest[-1].committed_ms - newest[0].committed_ms) // (len(newest) - 1)
@@ -83,9 +83,9 @@ def _step_ms(catalog: Catalog, name: str, minutes: int) -> int:
     return -(-step_ms // 1_000) * 1_000
 
 
-def _open_since_ms(catalog: Catalog, name: str, now_ms: int) -> int:
+def _open_since_ms(epochs: Epochs, name: str, now_ms: int) -> int:
     """Return the time from which rows are unknown: those of a running epoch are counted at its commit."""
-    newest = catalog.epochs(name, limit=1)
+    newest = epochs.of(name, limit=1)
     if not newest or now_ms - newest[0].committed_ms > _LATE_EPOCHS * newest[0].duration_ms:
         return now_ms
     return newest[0].committed_ms
@@ -107,7 +107,7 @@ def _marks(catalog: Catalog, name: str, since_ms: int) -> list[Mark]:
             kind=f"rescale {run.state}",
             text=f"{run.from_parallelism} → {run.to_parallelism}",
         )
-        for run in catalog.rescale_runs(name, limit=_MARKED)
+        for run in catalog.runs.of(name, limit=_MARKED)
         if run.created_ms >= since_ms
     ]
     decisions = [
@@ -116,7 +116,7 @@ def _marks(catalog: Catalog, name: str, since_ms: int) -> list[Mark]:
             kind=f"decision {each.state}",
             text=f"{'would take' if each.state == 'observed' else 'decided'} {each.to_parallelism}",
         )
-        for each in catalog.decisions(name, limit=_MARKED, since_ms=since_ms)
+        for each in catalog.policies.decisions(name, limit=_MARKED, since_ms=since_ms)
     ]
     return rescales + decisions
 

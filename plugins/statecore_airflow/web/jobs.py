@@ -36,7 +36,7 @@ def get_jobs(catalog: CatalogDep, is_readable: IsReadable) -> JobsAnswer:
 @router.get("/api/job")
 def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_changeable: IsChangeable) -> JobAnswer:
     """Return everything on a job's page except the charts."""
-    found = standing(catalog, catalog.job(name))
+    found = standing(catalog, catalog.jobs.get(name))
     partitions = _partitions(found.topics)
     backlog, epoch, policy = found.figures.backlog, found.figures.epoch, found.policy
     return JobAnswer(
@@ -49,10 +49,10 @@ def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_chan
         partitions_total=len(partitions),
         state=[StateOfOperator.model_validate(each) for each in (epoch.state if epoch else ())],
         watermark_ms=None if epoch is None else epoch.watermark_ms,
-        savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints(name, limit=_LISTED)],
-        rescales=[RescaleRun.model_validate(each) for each in catalog.rescale_runs(name, limit=_LISTED)],
+        savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints.of(name, limit=_LISTED)],
+        rescales=[RescaleRun.model_validate(each) for each in catalog.runs.of(name, limit=_LISTED)],
         policy=None if policy is None else Policy.model_validate(policy),
-        decisions=[Decision.model_validate(each) for each in catalog.decisions(name, limit=_LISTED)],
+        decisions=[Decision.model_validate(each) for each in catalog.policies.decisions(name, limit=_LISTED)],
         generations=[Generation.model_validate(each) for each in found.generations],
     )
 

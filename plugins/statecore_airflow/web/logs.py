@@ -29,8 +29,8 @@ def get_log(
     generation: Annotated[int | None, Query(ge=1, description="The newest by default.")] = None,
 ) -> LogAnswer:
     """Return the end of a generation's driver log: the catalog names it, and it lies in the folder of the logs."""
-    catalog.job(name)
-    known = catalog.generations(name, limit=_LISTED)
+    catalog.jobs.get(name)
+    known = catalog.generations.of(name, limit=_LISTED)
     found = next((each for each in known if generation in (None, each.generation)), None)
     if found is None:
         raise UnknownRecordError(

@@ -31,7 +31,7 @@ _NOT_WANTED: dict[DriverState, Condition] = {
 
 def summaries(catalog: Catalog, is_shown: Callable[[str], bool] = lambda _: True) -> list[JobSummary]:
     """Return the jobs whose names are to be shown, the most urgent first, then by name."""
-    made = [summary(standing(catalog, job)) for job in catalog.jobs() if is_shown(job.name)]
+    made = [summary(standing(catalog, job)) for job in catalog.jobs.all() if is_shown(job.name)]
     return sorted(made, key=lambda each: (_ORDER[each.condition], each.name))
 
 

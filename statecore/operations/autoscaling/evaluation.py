@@ -13,12 +13,7 @@ from typing import Any
 
 import msgspec
 
-from statecore.catalog import (
-    Catalog,
-    DecisionRecord,
-    Diagnosed,
-    PolicyRecord,
-)
+from statecore.catalog import Catalog, DecisionRecord, Diagnosed, Policies, PolicyRecord
 from statecore.operations.autoscaling.figures import figures_of
 from statecore.policy import (
     BOTTLENECKS,
@@ -61,15 +56,15 @@ def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRec
     memory = dataclasses.asdict(made.memory)
     diagnosis = diagnosed(policy, made)
     if made.action == "stay":
-        if catalog.save_memory(policy, memory, made.reason, diagnosis):
+        if catalog.policies.save_memory(policy, memory, made.reason, diagnosis):
             _log(policy, diagnosis, made.reason, is_news=made.memory.held != before.held)
         return None
     reason = f"{'would scale' if settings.observe else 'scale'} {made.action}: {made.reason}"
-    if settings.observe and _is_told(catalog, policy.job, figures.parallelism, made.parallelism):
-        if catalog.save_memory(policy, memory | {"decided_ms": before.decided_ms}, reason, diagnosis):
+    if settings.observe and _is_told(catalog.policies, policy.job, figures.parallelism, made.parallelism):
+        if catalog.policies.save_memory(policy, memory | {"decided_ms": before.decided_ms}, reason, diagnosis):
             _log(policy, diagnosis, reason)
         return None
-    recorded = catalog.record_decision(
+    recorded = catalog.policies.record_decision(
         policy,
         memory,
         from_parallelism=figures.parallelism,
@@ -115,10 +110,10 @@ def diagnosed(policy: PolicyRecord, made: Decision) -> Diagnosed | None:
     return Diagnosed(now, policy.diagnosed_ms if lasts else None)
 
 
-def _is_told(catalog: Catalog, job: str, from_parallelism: int, to_parallelism: int) -> bool:
+def _is_told(policies: Policies, job: str, from_parallelism: int, to_parallelism: int) -> bool:
     """Return whether the newest decision was to observe the same change."""
     change = (from_parallelism, to_parallelism)
-    newest = catalog.decisions(job, limit=1)
+    newest = policies.decisions(job, limit=1)
     return any(each.state == "observed" and (each.from_parallelism, each.to_parallelism) == change for each in newest)
 
 
@@ -140,17 +135,17 @@ def _memory(policy: PolicyRecord, now_ms: int) -> PolicyMemory:
     return memory
 
 
-def decisions_to_announce(catalog: Catalog, now_ms: int) -> Iterator[DecisionRecord]:
+def decisions_to_announce(policies: Policies, now_ms: int) -> Iterator[DecisionRecord]:
     """Yield the open decisions to announce again, each to one caller; fail those that are too old."""
-    for decision in catalog.open_decisions():
+    for decision in policies.open_decisions():
         if now_ms - decision.decided_ms >= LAPSES_AFTER_MS:
-            catalog.end_decision(
+            policies.end_decision(
                 decision.id,
                 "failed",
                 f"no run carried it out within {LAPSES_AFTER_MS // 60_000} minutes; expected the DAG autoscale to; "
                 "check whether it is paused, and whether Airflow's scheduler runs",
             )
-        elif now_ms - decision.announced_ms >= ANNOUNCE_EVERY_MS and catalog.reannounce(decision):
+        elif now_ms - decision.announced_ms >= ANNOUNCE_EVERY_MS and policies.reannounce(decision):
             yield decision
 
 

@@ -14,6 +14,7 @@ from statecore.catalog import (
     BacklogRecord,
     Catalog,
     EpochRecord,
+    Epochs,
     GenerationRecord,
     JobRecord,
     OperatorFigures,
@@ -70,26 +71,26 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         UnknownJobError: The job is not registered.
 
     """
-    found = catalog.job(job)
-    cluster = None if found.cluster is None else catalog.cluster(found.cluster)
-    epochs = catalog.epochs(job, limit=_EPOCHS)
+    found = catalog.jobs.get(job)
+    cluster = None if found.cluster is None else catalog.clusters.get(found.cluster)
+    epochs = catalog.epochs.of(job, limit=_EPOCHS)
     until_ms = epochs[-1].committed_ms if epochs else 0
     # An epoch may have been committed since the query before.
-    costs = [_cost(*cost) for cost in catalog.epoch_costs(job, limit=_COSTS) if cost[0] <= until_ms]
-    generations = catalog.generations(job, limit=HISTORY)
+    costs = [_cost(*cost) for cost in catalog.epochs.costs(job, limit=_COSTS) if cost[0] <= until_ms]
+    generations = catalog.generations.of(job, limit=HISTORY)
     per_file = rows_per_file(epochs)
-    newest = catalog.figures(job)
-    policy = catalog.policy(job)
+    newest = catalog.epochs.figures(job)
+    policy = catalog.policies.find(job)
     failed = [] if policy is None else failed_rescales(catalog, policy)
     sources = () if newest.backlog is None else newest.backlog.sources
     waiting = backlog_rows(sources, per_file)
     arrived = _arrived(catalog, epochs, costs, per_file, now_ms)
     lately = arriving(arrived, costs, waiting, now_ms)
     running = [each for each in epochs if generations and each.generation == generations[0].generation]
-    slowest = _slowest_operator(catalog.subtasks(job, limit=_SUBTASKS), epochs)
+    slowest = _slowest_operator(catalog.epochs.subtasks(job, limit=_SUBTASKS), epochs)
     left = [(each.rows, backlog_rows(each.backlog, per_file)) for each in running[-_LEFT:]]
     crashed = failures_in_a_row(generations, now_ms)
-    runs = catalog.rescale_runs(job, limit=_RUNS)
+    runs = catalog.runs.of(job, limit=_RUNS)
     return Figures(
         job=job,
         at_ms=now_ms,
@@ -107,7 +108,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         arrived=history(arrived, now_ms),
         processed=newest.rows_per_second,
         waiting=waiting,
-        left=left[-1][1] if left else _waited_at_start(catalog, generations, per_file),
+        left=left[-1][1] if left else _waited_at_start(catalog.epochs, generations, per_file),
         lag_ms=_lag_ms(sources),
         busy=busy_share([(each.started_ms, each.duration_ms) for each in running], now_ms, waiting=bool(waiting)),
         rescale_ms=_rescale_ms(runs),
@@ -115,7 +116,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         ended_ms=runs[0].ended_ms if runs else None,
         failures=len(failed),
         failure=str(failed[0].error) if failed else "",
-        made_in_a_day=catalog.decisions_made(job, now_ms - _DAY_MS),
+        made_in_a_day=catalog.policies.decisions_made(job, now_ms - _DAY_MS),
         epoch_limit=epoch_limit(left),
         # A driver that starts tells it late.
         trigger_ms=next((each.trigger_ms for each in generations if each.trigger_ms is not None), None),
@@ -132,12 +133,12 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     )
 
 
-def _waited_at_start(catalog: Catalog, generations: Sequence[GenerationRecord], per_file: float | None) -> int | None:
+def _waited_at_start(epochs: Epochs, generations: Sequence[GenerationRecord], per_file: float | None) -> int | None:
     """Return the rows that waited when the newest driver first measured its backlog; its first epoch takes them."""
     if not generations:
         return None
     newest = generations[0]
-    measured = catalog.backlogs(newest.job, since_ms=newest.started_ms)
+    measured = epochs.backlogs(newest.job, since_ms=newest.started_ms)
     first = next((each for each in measured if each.generation == newest.generation), None)
     return None if first is None else backlog_rows(first.sources, per_file)
 
@@ -157,11 +158,11 @@ def failed_rescales(catalog: Catalog, policy: PolicyRecord) -> list[RescaleRunRe
 
     A rescale of the job that was done ends the row, and so does a person who sets the policy.
     """
-    since = takewhile(lambda run: run.state != "done", catalog.rescale_runs(policy.job, limit=_RUNS))
+    since = takewhile(lambda run: run.state != "done", catalog.runs.of(policy.job, limit=_RUNS))
     failed = [run for run in since if run.state == "failed"]
     if not failed:
         return []
-    decisions = catalog.decisions(policy.job, limit=_RUNS, since_ms=policy.updated_ms)
+    decisions = catalog.policies.decisions(policy.job, limit=_RUNS, since_ms=policy.updated_ms)
     own = {decision.run_id for decision in decisions}
     return [run for run in failed if run.run_id in own]
 
@@ -180,10 +181,10 @@ def current_backlog(catalog: Catalog, job: str) -> CurrentBacklog | None:
 
     A part of ``figures_of``, cheap enough to call every second.
     """
-    newest, backlog = catalog.newest_generation(job), catalog.figures(job).backlog
+    newest, backlog = catalog.generations.newest(job), catalog.epochs.figures(job).backlog
     if newest is None or backlog is None or backlog.generation != newest.generation:
         return None
-    per_file = rows_per_file(catalog.epochs(job, limit=_RECENT))
+    per_file = rows_per_file(catalog.epochs.of(job, limit=_RECENT))
     return CurrentBacklog(backlog_rows(backlog.sources, per_file), _lag_ms(backlog.sources), backlog.measured_ms)
 
 
@@ -212,13 +213,13 @@ def _arrived(
     job, from_ms = epochs[-1].job, now_ms - HISTORY_MS
     times = [cost.committed_ms for cost in costs]
     # Before these, one a step is enough.
-    older = catalog.epochs(job, since_ms=from_ms, until_ms=epochs[0].committed_ms, step_ms=STEP_MS)
+    older = catalog.epochs.of(job, since_ms=from_ms, until_ms=epochs[0].committed_ms, step_ms=STEP_MS)
     epochs = [*_since_restore(older, epochs[0].rows_total), *epochs]
     points = [(each.committed_ms, each.rows_total, backlog_rows(each.backlog, per_file)) for each in epochs]
     if all(waiting is None for _, _, waiting in points):
         return [(at_ms, float(rows)) for at_ms, rows, _ in points]
     read = list(accumulate((cost.rows for cost in costs), initial=epochs[-1].rows_total - sum(c.rows for c in costs)))
-    for backlog in _backlogs(catalog, job, max(from_ms, times[0]), now_ms) if times else ():
+    for backlog in _backlogs(catalog.epochs, job, max(from_ms, times[0]), now_ms) if times else ():
         rows = read[bisect_right(times, backlog.measured_ms)]
         points.append((backlog.measured_ms, rows, backlog_rows(backlog.sources, per_file)))
     known = sorted((at_ms, float(rows + waiting)) for at_ms, rows, waiting in points if waiting is not None)
@@ -243,11 +244,11 @@ def _since_restore(epochs: Sequence[EpochRecord], rows_total: int) -> list[Epoch
     return since[::-1]
 
 
-def _backlogs(catalog: Catalog, job: str, since_ms: int, now_ms: int) -> Iterator[BacklogRecord]:
+def _backlogs(epochs: Epochs, job: str, since_ms: int, now_ms: int) -> Iterator[BacklogRecord]:
     """Yield the measurements of a job's backlog, of those before the last minutes one a step."""
     lately_ms = max(since_ms, now_ms - WINDOW_MS)
-    yield from catalog.backlogs(job, since_ms=since_ms, until_ms=lately_ms, step_ms=STEP_MS)
-    yield from catalog.backlogs(job, since_ms=lately_ms)
+    yield from epochs.backlogs(job, since_ms=since_ms, until_ms=lately_ms, step_ms=STEP_MS)
+    yield from epochs.backlogs(job, since_ms=lately_ms)
 
 
 def _slowest_operator(records: Sequence[SubtasksRecord], epochs: Sequence[EpochRecord]) -> list[OperatorFigures]:
@@ -310,12 +311,12 @@ def _slowest_sink(epochs: Sequence[EpochRecord]) -> SlowSink | None:
 def _hindrance(catalog: Catalog, job: JobRecord, epochs: Sequence[EpochRecord], now_ms: int) -> str | None:
     if job.desired_state != "running":
         return "the job should not run"
-    if not catalog.is_alive(catalog.newest_generation(job.name)):
+    if not catalog.generations.is_alive(catalog.generations.newest(job.name)):
         return "the job has no live driver"
-    lease = catalog.lease(job.name)
+    lease = catalog.leases.find(job.name)
     if lease is not None and now_ms < lease.expires_ms:
         return f"{lease.owner} holds the lease on the job"
-    for decision in catalog.decisions(job.name, limit=1):
+    for decision in catalog.policies.decisions(job.name, limit=1):
         if decision.state in ("open", "triggered") and now_ms - decision.updated_ms < UNDER_WAY_MS:
             return f"decision {decision.id} is {decision.state}: parallelism {decision.to_parallelism}"
     if not epochs:
@@ -332,7 +333,7 @@ def _settled_ms(catalog: Catalog, job: str, epochs: Sequence[EpochRecord]) -> in
             return settled_ms
         settled_ms = epoch.started_ms
     # Short epochs may not reach back as far as the cooldown, which would then never end.
-    return settled_ms if len(epochs) < _EPOCHS else catalog.settled_ms(job, epochs[-1].parallelism)
+    return settled_ms if len(epochs) < _EPOCHS else catalog.epochs.settled_ms(job, epochs[-1].parallelism)
 
 
 def _rescale_ms(runs: Iterable[RescaleRunRecord]) -> int | None:

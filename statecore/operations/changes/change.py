@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from statecore.catalog import Catalog, RescaleRunRecord, SystemClock
+from statecore.catalog import Catalog, RescaleRunRecord, Runs, SystemClock
 from statecore.errors import (
     CatalogError,
     ConfigurationError,
@@ -60,11 +60,11 @@ class Change:
 
     def run(self) -> RescaleRunRecord | None:
         """Return the recorded run; None before the lease, and for a change without a run."""
-        return find_run(self.catalog, self.run_id)
+        return find_run(self.catalog.runs, self.run_id)
 
     def store(self) -> CheckpointStore:
         """Open the job's store."""
-        return CheckpointStore.at(self.catalog.job(self.job).store)
+        return CheckpointStore.at(self.catalog.jobs.get(self.job).store)
 
     def renew_lease(self) -> None:
         """Renew the lease: a run that has lost it must not touch the job any more.
@@ -73,7 +73,7 @@ class Change:
             LeaseHeldError, UnknownRecordError: The lease is lost.
 
         """
-        self.catalog.renew_lease(self.job, self.run_id, self.lease_ttl_ms)
+        self.catalog.leases.renew(self.job, self.run_id, self.lease_ttl_ms)
 
     def check_aborted(self) -> None:
         """Do nothing unless a user has aborted the run.
@@ -105,11 +105,11 @@ class Change:
     def mark(self, step: str, *, started: bool = False, ended: bool = False) -> None:
         """Record when a step starts or ends, if the change is recorded as a run."""
         with suppress(UnknownRecordError):
-            self.catalog.mark_step(self.run_id, step, started=started, ended=ended)
+            self.catalog.runs.mark_step(self.run_id, step, started=started, ended=ended)
 
     def record_savepoint(self, store: CheckpointStore, manifest: Manifest, path: str, reason: str) -> None:
         """Record a savepoint that was written without a driver."""
-        self.catalog.record_savepoint(
+        self.catalog.savepoints.record(
             store.describe(path),
             job=manifest.job,
             lineage=manifest.lineage,
@@ -132,7 +132,7 @@ class Change:
                     why = f"step {step} failed: {error}"
                     if run.aborted_by is not None:
                         why = f"aborted by {run.aborted_by} at step {step}"
-                    self.catalog.update_rescale_run(self.run_id, error=why)
+                    self.catalog.runs.update(self.run_id, error=why)
             raise
 
 
@@ -141,10 +141,10 @@ def savepoint_name(run_id: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", run_id).strip(".-") or "run"
 
 
-def find_run(catalog: Catalog, run_id: str) -> RescaleRunRecord | None:
+def find_run(runs: Runs, run_id: str) -> RescaleRunRecord | None:
     """Return a rescale run, or None when there is none of this id."""
     with suppress(UnknownRecordError):
-        return catalog.rescale_run(run_id)
+        return runs.get(run_id)
     return None
 
 
@@ -155,7 +155,7 @@ def require_free(catalog: Catalog, job: str, run_id: str) -> None:
         LeaseHeldError: Another run is changing it; the message has its id.
 
     """
-    lease = catalog.lease(job)
+    lease = catalog.leases.find(job)
     if lease is not None and lease.owner != run_id and catalog.now_ms() < lease.expires_ms:
         raise LeaseHeldError(
             f"found run {lease.owner!r} changing job {job!r}; expected no other run; wait until that run has ended, or "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from statecore.catalog import Catalog
+from statecore.catalog import Requests
 from statecore.errors import CatalogError, GenerationClaimedError, StatecoreError, StepFailedError, StorageError
 
 
@@ -41,9 +41,9 @@ class Finding:
             raise StepFailedError(self.message, is_retryable=self.status is Status.FAILED)
 
 
-def look_at_request(catalog: Catalog, request_id: int) -> Finding:
+def look_at_request(requests: Requests, request_id: int) -> Finding:
     """Check whether a driver has answered a request."""
-    request = catalog.get_request(request_id)
+    request = requests.get(request_id)
     if request.state == "done":
         return Finding(Status.DONE, f"request {request.id} to {request.kind} done: {request.result}")
     if request.state == "failed":

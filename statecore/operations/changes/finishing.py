@@ -60,7 +60,7 @@ class Finisher:
 
     def take_up(self, lease: LeaseRecord) -> bool:
         """Take over the change behind an expired lease; return False if it does not only await ``verify``."""
-        run = find_run(self._catalog, lease.owner)
+        run = find_run(self._catalog.runs, lease.owner)
         if run is None or not awaits_verify(run):
             return False
         if self._is_renewed(lease):
@@ -107,7 +107,7 @@ class Finisher:
 
     def _is_renewed(self, lease: LeaseRecord) -> bool:
         """Tell whether the lease is no longer the expired one that it was."""
-        found = self._catalog.lease(lease.job)
+        found = self._catalog.leases.find(lease.job)
         return found is None or found.owner != lease.owner or self._catalog.now_ms() < found.expires_ms
 
 
@@ -125,12 +125,12 @@ def _roll_back(change: Change, why: str) -> None:
     said = f"the supervisor took step verify over, which failed: {why}; rolled back"
     change.mark(Rollback.name, started=True)
     try:
-        change.catalog.roll_back(change.job, change.run_id, change.lease_ttl_ms, said)
+        change.catalog.leases.roll_back(change.job, change.run_id, change.lease_ttl_ms, said)
     except (LeaseHeldError, UnknownRecordError) as lost:
         # The DAG or the shell has come back, and ended the run.
         log.info("job %r: not rolled back: %s", change.job, lost)
         return
     change.mark(Rollback.name, ended=True)
-    change.catalog.finish_rescale_run(change.run_id, error=said)
-    change.catalog.release_lease(change.job, change.run_id)
+    change.catalog.runs.finish(change.run_id, error=said)
+    change.catalog.leases.release(change.job, change.run_id)
     log.warning("job %r: %s", change.job, said)

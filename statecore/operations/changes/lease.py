@@ -32,7 +32,7 @@ class TakeLease(Step):
             require_free(self.change.catalog, self.change.job, self.change.run_id)
             # Refuse before taking the lease: a lease left behind would later restore a job that did not change.
             self.check()
-        self.change.catalog.acquire_lease(self.change.job, self.change.run_id, self.change.lease_ttl_ms)
+        self.change.catalog.leases.acquire(self.change.job, self.change.run_id, self.change.lease_ttl_ms)
 
     def check(self) -> None:
         """Refuse an impossible change, before anything is stopped.
@@ -41,24 +41,24 @@ class TakeLease(Step):
             StatecoreError: The change is not possible.
 
         """
-        self.change.catalog.job(self.change.job)
+        self.change.catalog.jobs.get(self.change.job)
 
     def give_up(self, error: BaseException) -> None:
         """Give the lease back: no rollback follows this step."""
         catalog, run_id = self.change.catalog, self.change.run_id
         with suppress(StatecoreError):
             if self.change.run() is not None:
-                catalog.finish_rescale_run(run_id, error=str(error) or type(error).__name__)
+                catalog.runs.finish(run_id, error=str(error) or type(error).__name__)
             # This has no effect if another run holds the lease.
-            catalog.release_lease(self.change.job, run_id)
+            catalog.leases.release(self.change.job, run_id)
 
     def record_run(
         self, job: JobRecord, parallelism: int, workers: int | None, method: RescaleMethod, reason: str
     ) -> None:
         """Record that the run begins."""
         catalog = self.change.catalog
-        present = None if job.cluster is None else catalog.cluster(job.cluster).desired_workers
-        catalog.start_rescale_run(
+        present = None if job.cluster is None else catalog.clusters.get(job.cluster).desired_workers
+        catalog.runs.start(
             self.change.run_id,
             job.name,
             from_parallelism=job.parallelism,
@@ -91,5 +91,5 @@ class BeginRescale(TakeLease):
     def ask(self) -> None:
         """Record the run; ``auto`` is resolved to a method now."""
         request, catalog = self.request, self.change.catalog
-        job = catalog.job(self.change.job)
+        job = catalog.jobs.get(self.change.job)
         self.record_run(job, request.parallelism, request.workers, request.resolved(catalog), request.reason)

@@ -85,16 +85,16 @@ def plan(catalog: Catalog, request: RescaleRequest, *, check: bool = True) -> Pl
         StatecoreError: The rescale is not possible; see ``RescaleRequest.checked``.
 
     """
-    job = request.checked(catalog) if check else catalog.job(request.job)
+    job = request.checked(catalog) if check else catalog.jobs.get(request.job)
     method = request.resolved(catalog)
     is_query = job.is_query
     return Plan(
         request=request,
         method=method,
         job=job,
-        workers=None if job.cluster is None else catalog.cluster(job.cluster).desired_workers,
+        workers=None if job.cluster is None else catalog.clusters.get(job.cluster).desired_workers,
         state=None if is_query else _state(job, request, method),
-        downtime=expected_downtime(catalog.rescale_runs(job.name, limit=_EARLIER_RUNS), method),
+        downtime=expected_downtime(catalog.runs.of(job.name, limit=_EARLIER_RUNS), method),
         query=show(open_checkpoint(checkpoint_in_force(job))) if is_query else None,
     )
 

@@ -44,9 +44,9 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Return the rescale method; ``auto`` depends on whether a driver runs now."""
         if self.method != "auto":
             return self.method
-        if catalog.job(self.job).is_query:
+        if catalog.jobs.get(self.job).is_query:
             return "rewrite"
-        stays = self.max_parallelism in (None, catalog.job(self.job).max_parallelism)
+        stays = self.max_parallelism in (None, catalog.jobs.get(self.job).max_parallelism)
         return "live" if stays and self._driver_runs(catalog) else "by_reference"
 
     def checked(self, catalog: Catalog) -> JobRecord:
@@ -61,11 +61,11 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             NoSupervisorError: The job would stop, or its cluster would not be resized.
 
         """
-        job = catalog.job(self.job)
+        job = catalog.jobs.get(self.job)
         if job.is_query:
             self._check_query(job)
         self._check_sizes(job)
-        check_workers(catalog, job, self.workers)
+        check_workers(catalog.clusters, job, self.workers)
         if job.desired_state != "running":
             size = "" if job.is_query else f" --parallelism {self.parallelism}"
             when = "first" if job.is_query else "at the new parallelism"
@@ -73,7 +73,7 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
                 f"found job {job.name!r} stopped; expected it to run, because a rescale starts it again; start it "
                 f"{when}: `statecore start {job.name}{size}`, or the DAG start"
             )
-        if self.method == "live" and not catalog.is_alive(catalog.newest_generation(self.job)):
+        if self.method == "live" and not catalog.generations.is_alive(catalog.generations.newest(self.job)):
             raise RequestFailedError(
                 f"found no live driver of job {job.name!r}; expected one to adopt parallelism {self.parallelism}; "
                 "choose the method by_reference, which needs none"
@@ -91,8 +91,8 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         refuse(open_checkpoint(checkpoint_in_force(job)), self.parallelism)
 
     def _driver_runs(self, catalog: Catalog) -> bool:
-        generations = catalog.generations(self.job, limit=2)
-        if not generations or not catalog.is_alive(generations[0]):
+        generations = catalog.generations.of(self.job, limit=2)
+        if not generations or not catalog.generations.is_alive(generations[0]):
             return False
         # A driver that is launching will run, unless it is the next one in a crash loop.
         return generations[0].state == "running" or generations[-1].state != "failed"

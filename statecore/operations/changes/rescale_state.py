@@ -62,7 +62,7 @@ class RescaleState(Step):
         """Look at the request of a live rescale."""
         if self.request_id is None:
             return super().look()
-        return look_at_request(self.change.catalog, self.request_id)
+        return look_at_request(self.change.catalog.requests, self.request_id)
 
     def finish(self) -> str | None:
         """Write the manifest for the new parallelism; a second attempt finds the same one."""
@@ -72,11 +72,11 @@ class RescaleState(Step):
             return None
         if run.savepoint is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
-        if self.change.catalog.job(self.change.job).is_query:
+        if self.change.catalog.jobs.get(self.change.job).is_query:
             path = self._copied(run, run.savepoint)
         else:
             path = self._rewritten(run, run.savepoint) if run.method == "rewrite" else self._given(run, run.savepoint)
-        self.change.catalog.update_rescale_run(run.run_id, rescaled=path)
+        self.change.catalog.runs.update(run.run_id, rescaled=path)
         return path
 
     def cancel(self) -> None:
@@ -86,7 +86,7 @@ class RescaleState(Step):
 
     def patience_ms(self) -> int:
         """Return how long the epoch in flight may take: a live rescale happens between two epochs."""
-        return patience_ms(self.change.catalog, self.change.job)
+        return patience_ms(self.change.catalog.epochs, self.change.job)
 
     def recorded(self, run: RescaleRunRecord) -> str | None:
         """Return the rescaled manifest of a run that is done."""
@@ -97,7 +97,7 @@ class RescaleState(Step):
         attempt = 1
         while True:
             key, arguments = f"{run.run_id}/{self.name}/{attempt}", {"parallelism": run.to_parallelism}
-            request = self.change.catalog.request(self.change.job, "rescale", arguments, key)
+            request = self.change.catalog.requests.send(self.change.job, "rescale", arguments, key)
             if request.state != "failed":
                 return request.id
             attempt += 1
@@ -123,7 +123,7 @@ class RescaleState(Step):
 
     def _copied(self, run: RescaleRunRecord, savepoint: str) -> str:
         """Copy a query's savepoint to a checkpoint with the new number of state partitions, with proof."""
-        job = self.change.catalog.job(self.change.job)
+        job = self.change.catalog.jobs.get(self.change.job)
         source = self.change.store().describe(savepoint)
         target = new_checkpoint(job, f"{self.change.savepoint_name}-p{run.to_parallelism}")
         if not is_copied(source, target):
@@ -132,7 +132,7 @@ class RescaleState(Step):
         return target
 
     def _rewritten(self, run: RescaleRunRecord, savepoint: str) -> str:
-        job, store = self.change.catalog.job(self.change.job), self.change.store()
+        job, store = self.change.catalog.jobs.get(self.change.job), self.change.store()
         groups = self.max_parallelism or job.max_parallelism
         name = f"{self.change.savepoint_name}-p{run.to_parallelism}-of-{groups}"
         path = store.savepoint_path(name)

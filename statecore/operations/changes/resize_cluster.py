@@ -33,12 +33,12 @@ class ResizeCluster(Step):
 
     def ask(self) -> None:
         """Record the wanted size; the supervisor resizes the cluster."""
-        self.change.catalog.set_desired_workers(*self._wanted())
+        self.change.catalog.clusters.set_desired_workers(*self._wanted())
 
     def look(self) -> Finding:
         """Look at the size that the supervisor reported last."""
         name, workers = self._wanted()
-        cluster = self.change.catalog.cluster(name)
+        cluster = self.change.catalog.clusters.get(name)
         try:
             is_done = self._resizing.is_done(cluster, workers)
         except ClusterError as error:
@@ -54,7 +54,7 @@ class ResizeCluster(Step):
         run = self.required_run()
         if run.to_workers is None:
             raise out_of_order(run.run_id, "number of workers", "lease")
-        cluster = self.change.catalog.job(self.change.job).cluster
+        cluster = self.change.catalog.jobs.get(self.change.job).cluster
         if cluster is None:
             raise ConfigurationError(
                 f"found no cluster of job {self.change.job!r}; expected the one it had when run {run.run_id!r} began; "
@@ -96,10 +96,10 @@ class ShrinkCluster(Step):
     def look(self) -> Finding:
         """Look at the size that the supervisor reported last."""
         workers = self.required_run().to_workers
-        name = self.change.catalog.job(self.change.job).cluster
+        name = self.change.catalog.jobs.get(self.change.job).cluster
         if name is None or workers is None:
             return super().look()
-        cluster = self.change.catalog.cluster(name)
+        cluster = self.change.catalog.clusters.get(name)
         if cluster.desired_workers > workers:
             return Finding(Status.DONE, f"cluster {name!r} has been resized to {cluster.desired_workers} workers since")
         is_done = cluster.ready_workers <= workers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from statecore.catalog import Catalog, GenerationRecord, RescaleRunRecord
+from statecore.catalog import GenerationRecord, Generations, RescaleRunRecord
 from statecore.operations.changes.change import out_of_order
 from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.rescale_state import RescaleState
@@ -46,22 +46,22 @@ class Restart(Step):
         start_from = run.rescaled or run.savepoint
         if start_from is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
-        self.after = last_ended(catalog.newest_generation(self.change.job))
-        job = catalog.job(self.change.job)
+        self.after = last_ended(catalog.generations.newest(self.change.job))
+        job = catalog.jobs.get(self.change.job)
         if job.is_query:
             # An upgrade goes on from the checkpoint that the job has.
             if run.rescaled is None and run.method == "rewrite":
                 raise out_of_order(run.run_id, "checkpoint", RescaleState.name)
             if job.desired_state != "running":
                 name, size = self.change.job, run.to_parallelism
-                catalog.set_desired(name, state="running", parallelism=size, checkpoint=run.rescaled)
+                catalog.jobs.set_desired(name, state="running", parallelism=size, checkpoint=run.rescaled)
             return
         # An earlier attempt has asked already if the job should run; its driver may have used the savepoint since.
         if job.desired_state != "running":
             # While no epoch has followed the savepoint that the job should start from, this one was made of it.
             store = self.change.store()
             newest = store.newest()
-            catalog.set_desired(
+            catalog.jobs.set_desired(
                 self.change.job,
                 state="running",
                 parallelism=run.to_parallelism,
@@ -74,15 +74,15 @@ class Restart(Step):
 
     def look(self) -> Finding:
         """Look for the new driver; refuse a restart loop now, because ``verify`` would refuse it later."""
-        found = find_driver(self.change.catalog, self.change.job, self.after)
+        found = find_driver(self.change.catalog.generations, self.change.job, self.after)
         if found.status is Status.FAILED and len(failed_drivers(self.change.catalog, self.change.job)) >= RESTART_LOOP:
             return dataclasses.replace(found, status=Status.REFUSED)
         return found
 
 
-def find_driver(catalog: Catalog, job: str, after: int) -> Finding:
+def find_driver(generations: Generations, job: str, after: int) -> Finding:
     """Check whether a generation after ``after`` runs; a failed one fails the wait, even if it has a successor."""
-    newer = [each for each in catalog.generations(job, limit=_GENERATIONS) if each.generation > after]
+    newer = [each for each in generations.of(job, limit=_GENERATIONS) if each.generation > after]
     for each in newer:
         if each.state == "failed":
             return Finding(
@@ -92,7 +92,7 @@ def find_driver(catalog: Catalog, job: str, after: int) -> Finding:
             )
     if not newer:
         return Finding(Status.WAITING, f"no generation after {after}")
-    newest, is_alive = newer[0], catalog.is_alive(newer[0])
+    newest, is_alive = newer[0], generations.is_alive(newer[0])
     message = f"generation {newest.generation} {newest.state}"
     if not newest.ended and not is_alive:
         message += ", no heartbeat lately"

@@ -43,7 +43,7 @@ class Rollback(Step):
         run = self.change.run()
         if run is not None and run.state == "done":
             # Its last step was killed before it gave the lease back; the change itself is complete.
-            self.change.catalog.release_lease(self.change.job, self.change.run_id)
+            self.change.catalog.leases.release(self.change.job, self.change.run_id)
         if self.has_lease():
             return None
         if run is None or run.state == "done":
@@ -61,19 +61,21 @@ class Rollback(Step):
         # If this process dies, nobody verifies what was restored.
         change.mark(self.name, started=True)
         change.log.warning("%s; rolling back", reason)
-        lease = change.catalog.roll_back(change.job, change.run_id, change.lease_ttl_ms, f"{reason}; rolled back")
+        lease = change.catalog.leases.roll_back(
+            change.job, change.run_id, change.lease_ttl_ms, f"{reason}; rolled back"
+        )
         if lease.before is not None and lease.before.desired_state == "running":
-            self.after = last_ended(change.catalog.newest_generation(change.job))
+            self.after = last_ended(change.catalog.generations.newest(change.job))
 
     def look(self) -> Finding:
         """Look for the restored driver."""
         if self.after is None:
             return super().look()
-        return find_driver(self.change.catalog, self.change.job, self.after)
+        return find_driver(self.change.catalog.generations, self.change.job, self.after)
 
     def finish(self) -> str:
         """End the run, and give the lease back."""
-        lease = self.change.catalog.lease(self.change.job)
+        lease = self.change.catalog.leases.find(self.change.job)
         self.outcome = self._described(None if lease is None else lease.before)
         said = f"{_failure(self.change.run())}; {self.outcome}"
         self._end_run(said)
@@ -95,18 +97,18 @@ class Rollback(Step):
 
     def has_lease(self) -> bool:
         """Tell whether the run still has its lease."""
-        lease = self.change.catalog.lease(self.change.job)
+        lease = self.change.catalog.leases.find(self.change.job)
         return lease is not None and lease.owner == self.change.run_id
 
     def _end_run(self, said: str) -> None:
         change = self.change
         if change.run() is not None:
             change.mark(self.name, ended=True)
-            change.catalog.finish_rescale_run(change.run_id, error=said)
-        change.catalog.release_lease(change.job, change.run_id)
+            change.catalog.runs.finish(change.run_id, error=said)
+        change.catalog.leases.release(change.job, change.run_id)
 
     def _described(self, before: JobBefore | None) -> str:
-        job = self.change.catalog.job(self.change.job)
+        job = self.change.catalog.jobs.get(self.change.job)
         if before is not None and before.desired_state == "stopped":
             return f"job {job.name!r} was rolled back: it is stopped, as before"
         try:

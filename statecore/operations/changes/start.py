@@ -50,23 +50,23 @@ class StartJob(Step):
 
         """
         change = self.change
-        self.after = last_ended(change.catalog.newest_generation(change.job))
+        self.after = last_ended(change.catalog.generations.newest(change.job))
         try:
-            change.catalog.acquire_lease(change.job, change.run_id, change.lease_ttl_ms)
+            change.catalog.leases.acquire(change.job, change.run_id, change.lease_ttl_ms)
             self._record()
         finally:
             # Release the lease of a killed attempt, too: its expiry would stop the job again.
-            change.catalog.release_lease(change.job, change.run_id)
+            change.catalog.leases.release(change.job, change.run_id)
 
     def look(self) -> Finding:
         """Look for the driver."""
-        return find_driver(self.change.catalog, self.change.job, self.after)
+        return find_driver(self.change.catalog.generations, self.change.job, self.after)
 
     def end(self) -> None:
         """End; there is no run to record it in."""
 
     def _record(self) -> None:
-        job = self.change.catalog.job(self.change.job)
+        job = self.change.catalog.jobs.get(self.change.job)
         if job.desired_state == "running" and self.parallelism not in (None, job.parallelism):
             raise ConfigurationError(
                 f"found job {job.name!r} running at parallelism {job.parallelism}; expected it stopped, because "
@@ -76,18 +76,18 @@ class StartJob(Step):
             require_statecore_job(job, f"parallelism {self.parallelism}", rescaled_running(job, self.parallelism))
         if self.parallelism is not None:
             check_parallelism(self.parallelism, job.max_parallelism, f" of job {job.name!r}")
-        check_workers(self.change.catalog, job, self.workers)
+        check_workers(self.change.catalog.clusters, job, self.workers)
         if job.cluster is not None and self.workers is not None:
-            self.change.catalog.set_desired_workers(job.cluster, self.workers)
+            self.change.catalog.clusters.set_desired_workers(job.cluster, self.workers)
         if self.accept_lost_records:
             remedy = "set the option failOnDataLoss of its source to false until it runs"
             require_statecore_job(job, "accept_lost_records", remedy)
-        newest = self.change.catalog.newest_generation(job.name)
+        newest = self.change.catalog.generations.newest(job.name)
         # A driver that runs has all that it wants.
-        if newest is None or newest.state != "running" or not self.change.catalog.is_alive(newest):
-            self.change.catalog.set_desired(job.name, accept_lost_records=self.accept_lost_records)
+        if newest is None or newest.state != "running" or not self.change.catalog.generations.is_alive(newest):
+            self.change.catalog.jobs.set_desired(job.name, accept_lost_records=self.accept_lost_records)
         if job.desired_state == "stopped":
             # The permission to leave state behind was given to an earlier start.
-            self.change.catalog.set_desired(
+            self.change.catalog.jobs.set_desired(
                 job.name, state="running", parallelism=self.parallelism, allow_non_restored_state=False
             )

@@ -70,7 +70,7 @@ class Step:
     def enter(self, run: RescaleRunRecord | None) -> Finding | None:
         """Hold the lease, or say that the run is done already."""
         if run is not None and run.state == "done":
-            self.change.catalog.release_lease(self.change.job, self.change.run_id)
+            self.change.catalog.leases.release(self.change.job, self.change.run_id)
             return Finding(Status.DONE, f"rescale run {run.run_id} is done", self.recorded(run))
         self.hold_lease()
         self.change.check_aborted()
@@ -99,7 +99,7 @@ class Step:
 
     def timed_out(self, last: Finding) -> Finding:
         """Return the finding for a step that still waits at the caller's limit, after this last look."""
-        newest = self.change.catalog.newest_generation(self.change.job)
+        newest = self.change.catalog.generations.newest(self.change.job)
         log = "" if newest is None else f" ({newest.log_path})"
         return Finding(
             Status.TIMEOUT,
@@ -118,7 +118,7 @@ class Step:
         run = self.change.run()
         if run is not None and run.state == "running" and run.error:
             # The error of an earlier attempt; this one has succeeded.
-            self.change.catalog.update_rescale_run(run.run_id, error="")
+            self.change.catalog.runs.update(run.run_id, error="")
         return result
 
     def give_up(self, error: BaseException) -> None:
@@ -159,7 +159,7 @@ class Step:
             UnknownRecordError: The step ``lease`` has not recorded one.
 
         """
-        return self.change.catalog.rescale_run(self.change.run_id)
+        return self.change.catalog.runs.get(self.change.run_id)
 
 
 def _described(run: RescaleRunRecord) -> str:

@@ -58,18 +58,18 @@ class StopWithSavepoint(Step):
 
         """
         if self._earlier() is None and not self._is_stopped_for_good():
-            if not self.for_good and self.change.catalog.job(self.change.job).desired_state != "stopped":
+            if not self.for_good and self.change.catalog.jobs.get(self.change.job).desired_state != "stopped":
                 require_supervisor(self.change.catalog, self.change.job)
-            self.change.catalog.set_desired(self.change.job, state="stopped")
+            self.change.catalog.jobs.set_desired(self.change.job, state="stopped")
             self._request()
 
     def look(self) -> Finding:
         """Wait while there is a live driver."""
         if self._earlier() is not None or self._is_stopped_for_good():
             return Finding(Status.DONE, "stopped by an earlier attempt")
-        request, newest = self._request(), self.change.catalog.newest_generation(self.change.job)
+        request, newest = self._request(), self.change.catalog.generations.newest(self.change.job)
         is_awaited = request.state != "failed" or (self.for_good and not self._has_epoch())
-        if is_awaited and newest is not None and self.change.catalog.is_alive(newest):
+        if is_awaited and newest is not None and self.change.catalog.generations.is_alive(newest):
             return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
         return Finding(Status.DONE, f"request {request.state}, no live driver")
 
@@ -78,16 +78,16 @@ class StopWithSavepoint(Step):
         change = self.change
         savepoint = self._earlier() or self._savepoint()
         if savepoint is not None and change.run() is not None:
-            change.catalog.update_rescale_run(change.run_id, savepoint=savepoint)
+            change.catalog.runs.update(change.run_id, savepoint=savepoint)
         described = "none" if savepoint is None else change.store().describe(savepoint)
         change.log.info("Job %s is stopped; savepoint: %s", change.job, described)
         if self.for_good:
-            change.catalog.release_lease(change.job, change.run_id)
+            change.catalog.leases.release(change.job, change.run_id)
         return savepoint
 
     def patience_ms(self) -> int:
         """Return how long the epoch in flight may take: the driver lets it end."""
-        return patience_ms(self.change.catalog, self.change.job)
+        return patience_ms(self.change.catalog.epochs, self.change.job)
 
     def recorded(self, run: RescaleRunRecord) -> str | None:
         """Return the savepoint of a run that is done."""
@@ -96,12 +96,12 @@ class StopWithSavepoint(Step):
     def _savepoint(self) -> str | None:
         change, request = self.change, self._request()
         # A driver may have answered and died before it recorded its end. A silent one that wakes up finds it recorded.
-        change.catalog.fail_lost_generation(change.job)
+        change.catalog.generations.fail_lost(change.job)
         if request.state == "done" and request.result is not None:
             savepoint: str | None = request.result["savepoint"]
             return savepoint
         if self.for_good and (self._was_stopped() or not self._has_epoch()):
-            change.catalog.finish_request(request.id, result={"savepoint": None})
+            change.catalog.requests.finish(request.id, result={"savepoint": None})
             return None
         if request.state == "failed":
             raise StepFailedError(
@@ -112,11 +112,11 @@ class StopWithSavepoint(Step):
         return self._pin_resume_point(request)
 
     def _was_stopped(self) -> bool:
-        lease = self.change.catalog.lease(self.change.job)
+        lease = self.change.catalog.leases.find(self.change.job)
         return lease is not None and lease.before is not None and lease.before.desired_state == "stopped"
 
     def _has_epoch(self) -> bool:
-        job = self.change.catalog.job(self.change.job)
+        job = self.change.catalog.jobs.get(self.change.job)
         if job.is_query:
             return newest_batch(job) is not None
         return self.change.store().newest() is not None
@@ -128,20 +128,20 @@ class StopWithSavepoint(Step):
     def _is_stopped_for_good(self) -> bool:
         """Tell whether an earlier attempt did everything: it answered the request and gave the lease back."""
         catalog = self.change.catalog
-        if not self.for_good or catalog.lease(self.change.job) is not None:
+        if not self.for_good or catalog.leases.find(self.change.job) is not None:
             return False
         # A run that has lost its lease must not stop a job that runs again.
-        if catalog.job(self.change.job).desired_state != "stopped":
+        if catalog.jobs.get(self.change.job).desired_state != "stopped":
             return False
         error = "the run that asked has lost its lease"
-        return catalog.finish_request(self._request().id, error=error).state == "done"
+        return catalog.requests.finish(self._request().id, error=error).state == "done"
 
     def _request(self) -> RequestRecord:
         if self.request_id is not None:
-            return self.change.catalog.get_request(self.request_id)
+            return self.change.catalog.requests.get(self.request_id)
         arguments = {"name": self.change.savepoint_name, "reason": self.reason}
         key = f"{self.change.run_id}/{self.name}"
-        request = self.change.catalog.request(self.change.job, "stop_with_savepoint", arguments, key)
+        request = self.change.catalog.requests.send(self.change.job, "stop_with_savepoint", arguments, key)
         self.request_id = request.id
         return request
 
@@ -156,18 +156,18 @@ class StopWithSavepoint(Step):
 
         """
         change = self.change
-        claimed = change.catalog.claim_generation(change.job, log_path=f"(no driver: run {change.run_id})")
+        claimed = change.catalog.generations.claim(change.job, log_path=f"(no driver: run {change.run_id})")
         try:
-            job = change.catalog.job(change.job)
+            job = change.catalog.jobs.get(change.job)
             result = self._of_query(job) if job.is_query else self._of_job(job, claimed.generation)
             # Answer the request here: otherwise the next driver would find it and stop.
-            change.catalog.finish_request(request.id, result=result)
+            change.catalog.requests.finish(request.id, result=result)
         except BaseException as error:
             # Also at Ctrl-C: a generation left open keeps every driver away.
             told = str(error) if isinstance(error, StatecoreError) else f"ended by {type(error).__name__}"
-            change.catalog.end_generation(change.job, claimed.generation, state="failed", error=told)
+            change.catalog.generations.end(change.job, claimed.generation, state="failed", error=told)
             raise
-        change.catalog.end_generation(change.job, claimed.generation, state="stopped")
+        change.catalog.generations.end(change.job, claimed.generation, state="stopped")
         path: str = result["savepoint"]
         return path
 

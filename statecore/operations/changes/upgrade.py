@@ -48,7 +48,7 @@ class BeginUpgrade(TakeLease):
 
     def check(self) -> None:
         """Refuse a relative path, a job that does not run, and a query whose rollback is not settled."""
-        job = self.change.catalog.job(self.change.job)
+        job = self.change.catalog.jobs.get(self.change.job)
         require_settled(job)
         if job.desired_state != "running":
             raise ConfigurationError(
@@ -65,7 +65,7 @@ class BeginUpgrade(TakeLease):
 
     def ask(self) -> None:
         """Record the run, and ask the supervisor to check the job file where drivers run."""
-        job = self.change.catalog.job(self.change.job)
+        job = self.change.catalog.jobs.get(self.change.job)
         reason = f"upgrade to {self.artifact}"
         reason = f"{reason}: {self.reason}" if self.reason else reason
         self.record_run(job, job.parallelism, None, "by_reference", reason)
@@ -82,7 +82,7 @@ class BeginUpgrade(TakeLease):
 
     def finish(self) -> None:
         """Try a query where Spark may refuse it."""
-        job, checked = self.change.catalog.job(self.change.job), self._check().result
+        job, checked = self.change.catalog.jobs.get(self.change.job), self._check().result
         if not job.is_query or newest_batch(job) is None:
             return
         assert checked is not None
@@ -97,7 +97,7 @@ class BeginUpgrade(TakeLease):
 
     def _check(self) -> RequestRecord:
         if self.request_id is not None:
-            return self.change.catalog.get_request(self.request_id)
+            return self.change.catalog.requests.get(self.request_id)
         request = _check_of(self.change, self.artifact)
         self.request_id = request.id
         return request
@@ -120,7 +120,7 @@ class ReplaceArtifact(Step):
         checked = _check_of(self.change, self.artifact).result
         if checked is None:
             raise out_of_order(run.run_id, "checked job file", BeginUpgrade.name)
-        old, digest = catalog.job(self.change.job), checked["sha256"]
+        old, digest = catalog.jobs.get(self.change.job), checked["sha256"]
         self.change.log.info(
             "Job %s: %s, SHA-256 %s, replaces %s, SHA-256 %s",
             self.change.job,
@@ -130,7 +130,7 @@ class ReplaceArtifact(Step):
             old.artifact_sha256,
         )
         # The permission to leave state behind was given to the old job file, perhaps by a rollback.
-        catalog.set_desired(
+        catalog.jobs.set_desired(
             self.change.job, artifact=self.artifact, artifact_sha256=digest, allow_non_restored_state=False
         )
 
@@ -138,4 +138,4 @@ class ReplaceArtifact(Step):
 def _check_of(change: Change, artifact: str) -> RequestRecord:
     """Return the request to the supervisor to check the job file; the same one, whoever asks again."""
     key = f"{change.run_id}/check_job_file"
-    return change.catalog.request(change.job, "check_job_file", {"artifact": artifact}, key)
+    return change.catalog.requests.send(change.job, "check_job_file", {"artifact": artifact}, key)

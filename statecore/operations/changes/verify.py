@@ -48,7 +48,7 @@ class Verify(Step):
         if run.state != "done":
             change.renew_lease()
             change.mark(self.name, ended=True)
-            run = change.catalog.finish_rescale_run(change.run_id)
+            run = change.catalog.runs.finish(change.run_id)
             if run.state != "done":
                 change.check_aborted()
                 state = "being rolled back" if run.is_given_up else run.state
@@ -56,8 +56,8 @@ class Verify(Step):
                     f"found run {run.run_id!r} {state}, error {run.error!r}, when its job was verified; expected "
                     "nobody to end it meanwhile; begin a new run"
                 )
-        change.catalog.release_lease(change.job, change.run_id)
+        change.catalog.leases.release(change.job, change.run_id)
 
     def patience_ms(self) -> int:
         """Return how long epochs and the backlog need, judged by recent epochs."""
-        return patience_ms(self.change.catalog, self.change.job)
+        return patience_ms(self.change.catalog.epochs, self.change.job)

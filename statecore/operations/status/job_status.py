@@ -142,25 +142,25 @@ class Summary:
 
 def standing(catalog: Catalog, job: JobRecord) -> Standing:
     """Look up how a job stands."""
-    generations, policy = catalog.generations(job.name, limit=HISTORY), catalog.policy(job.name)
-    supervisor = catalog.supervisor()
+    generations, policy = catalog.generations.of(job.name, limit=HISTORY), catalog.policies.find(job.name)
+    supervisor = catalog.supervisors.last()
     return Standing(
         job=job,
         generations=generations,
-        alive=bool(generations) and catalog.is_alive(generations[0]),
-        figures=catalog.figures(job.name),
-        cluster=None if job.cluster is None else catalog.cluster(job.cluster),
-        lease=catalog.lease(job.name),
-        taken_back=catalog.taken_back(job.name),
-        savepoint=next(iter(catalog.savepoints(job.name, limit=1)), None),
-        rescale=next(iter(catalog.rescale_runs(job.name, limit=1)), None),
+        alive=bool(generations) and catalog.generations.is_alive(generations[0]),
+        figures=catalog.epochs.figures(job.name),
+        cluster=None if job.cluster is None else catalog.clusters.get(job.cluster),
+        lease=catalog.leases.find(job.name),
+        taken_back=catalog.leases.taken_back(job.name),
+        savepoint=next(iter(catalog.savepoints.of(job.name, limit=1)), None),
+        rescale=next(iter(catalog.runs.of(job.name, limit=1)), None),
         policy=policy,
         supervisor=supervisor,
-        supervised=catalog.is_supervised(supervisor),
+        supervised=catalog.supervisors.is_alive(supervisor),
         failed_rescales=() if policy is None else failed_rescales(catalog, policy),
         release=RELEASE,
         now_ms=catalog.now_ms(),
-        topics=catalog.topics(job.name),
+        topics=catalog.epochs.topics(job.name),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise, takewhile
 from statistics import median
 
-from statecore.catalog import Catalog, EpochRecord, GenerationRecord
+from statecore.catalog import Catalog, EpochRecord, Epochs, GenerationRecord
 from statecore.errors import UnhealthyJobError
 from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.operations.status.health import Evidence, Health, assess, processing_rate
@@ -20,14 +20,14 @@ _PATIENCE_EPOCHS, _LONGEST_PATIENCE_MS = 8, 3_600_000
 _PATIENCE_BACKLOGS = 2
 
 
-def patience_ms(catalog: Catalog, job: str) -> int:
+def patience_ms(epochs: Epochs, job: str) -> int:
     """Return how long to wait for epochs, judged by recent epochs and the backlog; an hour at most.
 
     A job whose epochs take minutes cannot prove its health within seconds, nor can one whose next epoch reads the whole
     backlog of an outage.
     """
-    read = [epoch for epoch in catalog.epochs(job, limit=_EPOCHS_BEFORE) if epoch.rows]
-    backlog = catalog.figures(job).backlog
+    read = [epoch for epoch in epochs.of(job, limit=_EPOCHS_BEFORE) if epoch.rows]
+    backlog = epochs.figures(job).backlog
     waiting = None if backlog is None else backlog_rows(backlog.sources, rows_per_file(read))
     return min(_LONGEST_PATIENCE_MS, max(_epochs_ms(read), _backlog_ms(read, waiting or 0)))
 
@@ -71,8 +71,8 @@ class Verification:
                 f"{failed[0].error or 'no reason given'} (log: {failed[0].log_path}); expected fewer than "
                 f"{RESTART_LOOP}; remove the cause and begin a new run"
             )
-        newest = catalog.newest_generation(self._job)
-        if newest is None or newest.state != "running" or not catalog.is_alive(newest):
+        newest = catalog.generations.newest(self._job)
+        if newest is None or newest.state != "running" or not catalog.generations.is_alive(newest):
             return Health(False, f"no live generation (newest: {_describe(newest)})")
         if newest.parallelism != self._parallelism:
             raise UnhealthyJobError(
@@ -88,14 +88,14 @@ class Verification:
             # The first heartbeat seen may be as old as liveness allows, so counting starts after it.
             self._generation, self._heartbeats = newest.generation, {newest.heartbeat_ms}
         self._heartbeats.add(newest.heartbeat_ms)
-        run = catalog.rescale_run(self._run_id)
-        backlog = catalog.figures(self._job).backlog
-        since = catalog.epochs(self._job, limit=_EPOCHS_SINCE, since_ms=run.created_ms)
+        run = catalog.runs.get(self._run_id)
+        backlog = catalog.epochs.figures(self._job).backlog
+        since = catalog.epochs.of(self._job, limit=_EPOCHS_SINCE, since_ms=run.created_ms)
         current = (newest.generation, self._parallelism)
         return Evidence(
             heartbeats=len(self._heartbeats) - 1,
             epochs=[each for each in since if (each.generation, each.parallelism) == current],
-            before=catalog.epochs(self._job, limit=_EPOCHS_BEFORE, until_ms=run.created_ms),
+            before=catalog.epochs.of(self._job, limit=_EPOCHS_BEFORE, until_ms=run.created_ms),
             waiting=backlog.sources if backlog is not None and backlog.generation == newest.generation else None,
             share=min(1.0, run.to_parallelism / run.from_parallelism),
         )
@@ -112,9 +112,10 @@ def failed_drivers(catalog: Catalog, job: str) -> list[GenerationRecord]:
 
     What failed before the stop did not have the new parallelism.
     """
-    lease = catalog.lease(job)
+    lease = catalog.leases.find(job)
     before = 0 if lease is None else lease.before.generation
     since = takewhile(
-        lambda each: each.generation > before and each.state != "stopped", catalog.generations(job, limit=_GENERATIONS)
+        lambda each: each.generation > before and each.state != "stopped",
+        catalog.generations.of(job, limit=_GENERATIONS),
     )
     return [each for each in since if each.state == "failed"]

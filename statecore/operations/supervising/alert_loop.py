@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping
 
-from statecore.catalog import Catalog, SupervisorRecord
+from statecore.catalog import Alerts, Catalog, SupervisorRecord
 from statecore.errors import CatalogError
 from statecore.operations.status.alerts import (
     ALL_JOBS,
@@ -61,7 +61,7 @@ class AlertLoop:
 
         """
         for change in untold_changes(self._catalog, self._channel, standings(self._catalog)):
-            if claim(self._catalog, self._channel, change, CLAIM_MS):
+            if claim(self._catalog.alerts, self._channel, change, CLAIM_MS):
                 self._tell(change)
 
     def _tell(self, change: AlertChange) -> None:
@@ -71,7 +71,7 @@ class AlertLoop:
         except Exception as error:
             log.error("this alert could not be sent and is sent again later: %s", error)
             return
-        confirm(self._catalog, self._channel, change)
+        confirm(self._catalog.alerts, self._channel, change)
 
 
 def webhook_sender() -> Callable[[str], None]:
@@ -96,7 +96,7 @@ def standings(catalog: Catalog) -> dict[str, Standing]:
 
     """
     found = {}
-    for job in catalog.jobs():
+    for job in catalog.jobs.all():
         try:
             found[job.name] = standing(catalog, job)
         except Exception as error:
@@ -127,14 +127,14 @@ def untold_changes(
     """
     now_ms = catalog.now_ms()
     firing = [*firing_alerts(found.values()), *supervisor_alerts(supervisor, RELEASE, now_ms)]
-    return alert_changes(firing, catalog.told_alerts(channel), {*found, ALL_JOBS}, now_ms)
+    return alert_changes(firing, catalog.alerts.told(channel), {*found, ALL_JOBS}, now_ms)
 
 
-def claim(catalog: Catalog, channel: str, change: AlertChange, ttl_ms: int) -> bool:
+def claim(alerts: Alerts, channel: str, change: AlertChange, ttl_ms: int) -> bool:
     """Claim to tell a change; of several processes, one succeeds."""
-    return catalog.claim_alert(channel, change.subject, change.alert, firing=change.firing, ttl_ms=ttl_ms)
+    return alerts.claim(channel, change.subject, change.alert, firing=change.firing, ttl_ms=ttl_ms)
 
 
-def confirm(catalog: Catalog, channel: str, change: AlertChange) -> None:
+def confirm(alerts: Alerts, channel: str, change: AlertChange) -> None:
     """Record that people were told of a change."""
-    catalog.confirm_alert(channel, change.subject, change.alert, firing=change.firing)
+    alerts.confirm(channel, change.subject, change.alert, firing=change.firing)

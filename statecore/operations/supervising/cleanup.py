@@ -42,8 +42,8 @@ class LeftOvers:
             return
         self._due_ms = now_ms + _EVERY_MS
         for job in jobs:
-            self._catalog.forget_old(job)
-        known = {(job, each.generation) for job in jobs for each in self._catalog.generations(job)}
+            self._catalog.jobs.forget_history(job)
+        known = {(job, each.generation) for job in jobs for each in self._catalog.generations.of(job)}
         for file in self._logs_dir.glob("*.log"):
             found = _LOG.fullmatch(file.name)
             if (

@@ -6,7 +6,7 @@ import logging
 import socket
 import time
 
-from statecore.catalog import Catalog, ClusterRecord
+from statecore.catalog import ClusterRecord, Clusters
 from statecore.cluster import Cluster, ClusterSize, cluster_for
 from statecore.errors import ClusterBusyError, ClusterError
 
@@ -19,17 +19,17 @@ PATIENCE_S = 60.0
 class ClusterTending:
     """Takes one step with a cluster at a time; steps with two clusters may be taken at once."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self._catalog = catalog
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
         self._host = socket.gethostname()
-        self._clusters: dict[str, tuple[ClusterRecord, Cluster]] = {}
+        self._opened: dict[str, tuple[ClusterRecord, Cluster]] = {}
         self._busy_since_s: dict[str, float] = {}
         self._empty_since_s: dict[str, float] = {}
 
     def tend(self, name: str) -> None:
         """Take the next step towards a cluster's desired size, and report its size or what prevents it."""
         # Read now, because the call may have waited for its turn.
-        record = self._catalog.cluster(name)
+        record = self._clusters.get(name)
         size, trouble = self._step(record)
         message = self._told(record, trouble)
         if size is None:
@@ -45,7 +45,7 @@ class ClusterTending:
             log.error("cluster %r: %s", record.name, message)
         if size.ready != record.ready_workers:
             log.info("cluster %r: %d of %d workers ready", record.name, size.ready, record.desired_workers)
-        self._catalog.report_cluster(
+        self._clusters.report(
             record.name,
             ready_workers=size.ready,
             min_workers=size.smallest,
@@ -74,14 +74,14 @@ class ClusterTending:
 
         Once none of them has been ready for a while, their host is given up, and this one starts its own.
         """
-        host = self._catalog.claim_cluster(record.name, self._host).host
+        host = self._clusters.claim(record.name, self._host).host
         if host == self._host:
             return
         if cluster.size().ready > 0:
             self._empty_since_s.pop(record.name, None)
         elif time.monotonic() - self._empty_since_s.setdefault(record.name, time.monotonic()) >= PATIENCE_S:
             log.warning("cluster %r: no worker of host %s is left; this host starts its own", record.name, host)
-            self._catalog.claim_cluster(record.name, self._host, replacing=host)
+            self._clusters.claim(record.name, self._host, replacing=host)
             return
         raise ClusterError(
             f"found the workers of cluster {record.name!r} on host {host}; expected them on {self._host}, where the "
@@ -101,11 +101,11 @@ class ClusterTending:
         return str(trouble)
 
     def _cluster(self, record: ClusterRecord) -> Cluster:
-        known = self._clusters.get(record.name)
+        known = self._opened.get(record.name)
         if known is not None and (known[0].kind, known[0].settings) == (record.kind, record.settings):
             return known[1]
         cluster = cluster_for(record)
         if known is not None:
             known[1].close()
-        self._clusters[record.name] = (record, cluster)
+        self._opened[record.name] = (record, cluster)
         return cluster

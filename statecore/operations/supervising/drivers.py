@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from statecore.catalog import Catalog, GenerationRecord, JobRecord
+from statecore.catalog import GenerationRecord, Generations, JobRecord
 from statecore.cluster.processes import SessionLeader, spawn
 from statecore.errors import GenerationClaimedError
 from statecore.operations.submit import driver_environment
@@ -31,14 +31,14 @@ class Drivers:
     Drivers of two jobs may be handled at once.
 
     Args:
-        catalog: Knows the generations and their processes.
+        generations: Knows the generations and their processes.
         logs_dir: Directory for the drivers' output.
         launch: Returns the command that runs a driver.
 
     """
 
-    def __init__(self, catalog: Catalog, logs_dir: Path, launch: Launch) -> None:
-        self._catalog = catalog
+    def __init__(self, generations: Generations, logs_dir: Path, launch: Launch) -> None:
+        self._generations = generations
         self._logs_dir = logs_dir.absolute()
         self._launch = launch
         self._host = socket.gethostname()
@@ -49,7 +49,7 @@ class Drivers:
         """Start a job's next driver, if the job has none and should have one."""
         log_path = str(self._logs_dir / f"{job.name}-{{generation}}.log")
         try:
-            claimed = self._catalog.claim_generation(job.name, log_path=log_path, if_wanted=True)
+            claimed = self._generations.claim(job.name, log_path=log_path, if_wanted=True)
         except GenerationClaimedError as refusal:
             log.info("%s", refusal)
             return
@@ -61,7 +61,7 @@ class Drivers:
             command = self._launch(job, claimed)
             driver = spawn(command, environment=driver_environment(job.name), log_path=Path(claimed.log_path))
         except Exception as error:
-            self._catalog.end_generation(job.name, number, state="failed", error=str(error))
+            self._generations.end(job.name, number, state="failed", error=str(error))
             log.error("job %r: generation %d cannot be started: %s", job.name, number, error)
             return
         self._children[job.name, number] = driver
@@ -74,7 +74,7 @@ class Drivers:
             claimed.log_path,
         )
         leader = SessionLeader.of(driver.pid)
-        self._catalog.record_driver(
+        self._generations.record_driver(
             job.name, number, host=self._host, pid=leader.pid, process_started_ms=leader.started_ms
         )
 
@@ -107,7 +107,7 @@ class Drivers:
         return True
 
     def _end_earlier(self, job: str, generation: int) -> None:
-        for each in self._catalog.generations(job, limit=_EARLIER):
+        for each in self._generations.of(job, limit=_EARLIER):
             if each.generation < generation and self.kill(each):
                 log.warning("job %r: driver of generation %d was still running; killed", job, each.generation)
 
@@ -137,7 +137,7 @@ class Drivers:
         Heartbeats decide liveness; this is a shortcut for the parent process, which collected the exit. An error here
         is safe: if two drivers run at once, only one can put the manifest, and the next heartbeat stops the other.
         """
-        newest = self._catalog.newest_generation(job)
+        newest = self._generations.newest(job)
         if newest is None or newest.generation != generation or newest.ended:
             why = newest.error if newest is not None and newest.generation == generation else None
             log.info(
@@ -149,7 +149,7 @@ class Drivers:
             )
             return
         error = _exit_words(exit_code)
-        self._catalog.end_generation(job, generation, state="failed", error=error)
+        self._generations.end(job, generation, state="failed", error=error)
         log.warning("job %r: generation %d failed: %s", job, generation, error)
 
 

@@ -40,7 +40,7 @@ class JobFileChecks:
 
     def answer(self) -> None:
         """Begin the checks that were requested since the last call."""
-        for request in self._catalog.requests_to_supervisor():
+        for request in self._catalog.requests.to_supervisor():
             if request.id not in self._under_way:
                 self._under_way.add(request.id)
                 threading.Thread(target=self._answer, args=(request,), daemon=True).start()
@@ -50,7 +50,7 @@ class JobFileChecks:
         digest, error = None, None
         try:
             try:
-                digest = self._kept(artifact, self._catalog.job(request.job))
+                digest = self._kept(artifact, self._catalog.jobs.get(request.job))
             except CatalogError:
                 raise
             except StatecoreError as refusal:
@@ -60,7 +60,7 @@ class JobFileChecks:
                 found = f"{type(failure).__name__}: {failure}"
                 error = f"found that the check of {artifact} failed: {found}; expected an answer"
             result = None if digest is None else {"sha256": digest}
-            self._catalog.finish_request(request.id, result=result, error=error)
+            self._catalog.requests.finish(request.id, result=result, error=error)
             log.info("job %r: checked %s: %s", request.job, artifact, error or f"sound, SHA-256 {digest}")
         except CatalogError:
             # A later pass answers it, once the catalog can be reached.
@@ -72,7 +72,7 @@ class JobFileChecks:
         """Check a job file and copy it into the job's store; return its SHA-256."""
         place = _resolved(artifact)
         source = read_source(place.url)
-        is_known = self._catalog.has_had_job_file(job.name, hashlib.sha256(source).hexdigest())
+        is_known = self._catalog.jobs.has_had_job_file(job.name, hashlib.sha256(source).hexdigest())
         if not is_known and not any(_is_below(place, _resolved(root)) for root in self._roots):
             raise _foreign(artifact, self._roots)
         _check(artifact, source, job)

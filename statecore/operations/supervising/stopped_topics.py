@@ -45,9 +45,13 @@ class StoppedTopics:
         if now_s < self._due_s.get(job, 0.0) or find_spec("confluent_kafka") is None:
             return
         self._due_s[job] = now_s + INTERVAL_S
-        found, newest = self._catalog.topics(job), self._catalog.newest_generation(job)
+        found, newest = self._catalog.epochs.topics(job), self._catalog.generations.newest(job)
         # A driver that is launching has yet to find its topics.
-        if found is None or newest is None or (self._catalog.is_alive(newest) and newest.state == "running"):
+        if (
+            found is None
+            or newest is None
+            or (self._catalog.generations.is_alive(newest) and newest.state == "running")
+        ):
             self._forget(job)
             return
         try:
@@ -70,12 +74,12 @@ class StoppedTopics:
         measured = [self._measured(found.job, source) for source in found.sources]
         now_ms = self._catalog.now_ms()
         waiting = [SourceBacklog(each.name, **asdict(lag.waiting(each.partitions, now_ms))) for each in measured]
-        self._catalog.record_topics(found.job, found.generation, measured)
-        self._catalog.record_backlog(found.job, generation, [*waiting, *self._others(found)])
+        self._catalog.epochs.record_topics(found.job, found.generation, measured)
+        self._catalog.epochs.record_backlog(found.job, generation, [*waiting, *self._others(found)])
 
     def _others(self, found: TopicsRecord) -> list[SourceBacklog]:
         """Return what waited in the job's other sources when it was last known."""
-        before = self._catalog.figures(found.job).backlog
+        before = self._catalog.epochs.figures(found.job).backlog
         measured = {each.name for each in found.sources}
         return [each for each in (before.sources if before is not None else ()) if each.name not in measured]
 

@@ -85,17 +85,17 @@ class Watch:
         elif newest is not None:
             seen = self._seen[name]
             since_ms = 0 if seen is None else seen.committed_ms
-            found_since = self._catalog.epochs(name, since_ms=since_ms)
+            found_since = self._catalog.epochs.of(name, since_ms=since_ms)
             known = -1 if seen is None else next((n for n, each in enumerate(found_since) if _same(each, seen)), -1)
             epochs = found_since[known + 1 :]
             self._seen[name] = epochs[-1] if epochs else seen
-        return JobSample(found, self._waiting(found), self._catalog.rescale_outcomes(name), epochs)
+        return JobSample(found, self._waiting(found), self._catalog.runs.outcomes(name), epochs)
 
     def _waiting(self, found: Standing) -> int | None:
         backlog = found.figures.backlog
         sources = () if backlog is None else backlog.sources
         counts_files = any(each.records is None and each.files for each in sources)
-        epochs = self._catalog.epochs(found.job.name, limit=_EPOCHS) if counts_files else []
+        epochs = self._catalog.epochs.of(found.job.name, limit=_EPOCHS) if counts_files else []
         return backlog_rows(sources, rows_per_file(epochs))
 
     def _is_due(self) -> bool:

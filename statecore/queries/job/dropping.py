@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from statecore.catalog import Catalog, JobRecord
+from statecore.catalog import Catalog, JobRecord, Jobs
 from statecore.errors import CheckpointRefusedError, SavepointInUseError
 from statecore.queries.copying.staging import is_left_over
 from statecore.queries.job.new_checkpoint import CHECKPOINTS
@@ -55,13 +55,13 @@ def require_unused(catalog: Catalog, url: str) -> None:
         SavepointInUseError: A run that has not ended began with it, or a job's query writes to it.
 
     """
-    for job in catalog.jobs():
+    for job in catalog.jobs.all():
         if any(used is not None and canonical_url(used) == canonical_url(url) for used in _checkpoints(job)):
             raise SavepointInUseError(
                 f"found the savepoint {url} to be the checkpoint of job {job.name!r}; expected one that no query "
                 "writes to; give the job a clone of it: `statecore checkpoint clone`, then `register --checkpoint`"
             )
-        for run in catalog.rescale_runs(job.name):
+        for run in catalog.runs.of(job.name):
             if run.state == "running" and run.savepoint and _is(job, run.savepoint, url):
                 raise SavepointInUseError(
                     f"found the savepoint {url} in use by the rescale {run.run_id} of job {job.name!r}; expected no "
@@ -88,13 +88,13 @@ def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> Itera
         StorageError: The store cannot be listed.
 
     """
-    root = open_store(catalog.job(name).store)
+    root = open_store(catalog.jobs.get(name).store)
     # Listed before anything is looked up: what a run makes from now on is not among them, and what one has made before
     # is the job's by the time its lease is gone.
     for path in [*root.folders(CHECKPOINTS), *root.folders(SAVEPOINTS)]:
         url = f"{root.url.rstrip('/')}/{path}"
         may_go = is_left_over(url) or (path.startswith(f"{CHECKPOINTS}/") and is_copy(url))
-        if not may_go or _is_changing(catalog, name) or _is_used(catalog, url):
+        if not may_go or _is_changing(catalog, name) or _is_used(catalog.jobs, url):
             continue
         if _written_ms(url) <= catalog.now_ms() - untouched_ms:
             yield url
@@ -121,13 +121,13 @@ def _written_ms(url: str) -> int:
 
 def _is_changing(catalog: Catalog, name: str) -> bool:
     """Tell whether a run changes a job, or its next driver has yet to settle a rollback."""
-    if catalog.lease(name) is not None or any(run.state == "running" for run in catalog.rescale_runs(name)):
+    if catalog.leases.find(name) is not None or any(run.state == "running" for run in catalog.runs.of(name)):
         return True
-    return catalog.job(name).left_checkpoint is not None
+    return catalog.jobs.get(name).left_checkpoint is not None
 
 
-def _is_used(catalog: Catalog, url: str) -> bool:
-    used = {canonical_url(each) for job in catalog.jobs() for each in _checkpoints(job) if each is not None}
+def _is_used(jobs: Jobs, url: str) -> bool:
+    used = {canonical_url(each) for job in jobs.all() for each in _checkpoints(job) if each is not None}
     return canonical_url(url) in used
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from statecore.catalog import Catalog, JobRecord
+from statecore.catalog import Catalog, Epochs, JobRecord, SavepointRecords
 from statecore.errors import CheckpointRefusedError, StatecoreError
 from statecore.queries.copying.clone import clone
 from statecore.queries.job.current_checkpoint import checkpoint_in_force
@@ -71,14 +71,14 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
     batch = _existing(url, checkpoint, name, running=running)
     if batch is None:
         batch = clone(checkpoint, url, running=running).batch
-    lineage = lineage_of(catalog, job.name, batch)
-    catalog.record_savepoint(
+    lineage = lineage_of(catalog.epochs, job.name, batch)
+    catalog.savepoints.record(
         url, job=job.name, lineage=lineage, epoch=batch, parallelism=checkpoint.partitions, reason=reason
     )
     return QuerySavepoint(path, url, lineage, batch)
 
 
-def record_kept(catalog: Catalog, job: JobRecord) -> tuple[int, list[StatecoreError]]:
+def record_kept(savepoints: SavepointRecords, job: JobRecord) -> tuple[int, list[StatecoreError]]:
     """Record the savepoints that a query's store holds, in a catalog that has lost them.
 
     Returns:
@@ -100,7 +100,7 @@ def record_kept(catalog: Catalog, job: JobRecord) -> tuple[int, list[StatecoreEr
             continue
         # A folder that begins with a dot is what an interrupted attempt has left.
         if origin is not None:
-            catalog.record_savepoint(
+            savepoints.record(
                 url, job=job.name, lineage=1, epoch=origin.batch, parallelism=origin.partitions_after,
                 reason="", created_ms=origin.time_ms,
             )  # fmt: skip
@@ -120,13 +120,13 @@ def is_savepoint(url: str) -> bool:
     return parts[-2:-1] == [SAVEPOINTS] and is_copy(url)
 
 
-def lineage_of(catalog: Catalog, job: str, batch: int) -> int:
+def lineage_of(epochs: Epochs, job: str, batch: int) -> int:
     """Return the lineage of the batches that follow a query's newest committed one.
 
     A query's batches are numbered for its whole life. A job that goes on from an older checkpoint repeats numbers, in
     the next lineage.
     """
-    newest = next(iter(catalog.epochs(job, limit=1)), None)
+    newest = next(iter(epochs.of(job, limit=1)), None)
     if newest is None:
         return 1
     return newest.lineage if newest.epoch <= batch else newest.lineage + 1

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from statecore.catalog import Catalog, SourceBacklog
+from statecore.catalog import Epochs, SourceBacklog
 from statecore.runtime.backlog.meters import UNKNOWN, SourceMeter
 from statecore.runtime.backlog.topics import TopicMeter, source_topics
 
@@ -35,13 +35,13 @@ class BacklogMonitor:
 
     def __init__(
         self,
-        catalog: Catalog,
+        epochs: Epochs,
         job: str,
         generation: int,
         meters: Mapping[str, SourceMeter],
         resumed: Manifest | None,
     ) -> None:
-        self._catalog = catalog
+        self._epochs = epochs
         self._job = job
         self._generation = generation
         self._meters = meters
@@ -99,7 +99,7 @@ class BacklogMonitor:
         return spent_s
 
     def _record(self) -> None:
-        self._catalog.record_backlog(self._job, self._generation, self._now())
+        self._epochs.record_backlog(self._job, self._generation, self._now())
         self._record_topics()
 
     def _record_topics(self) -> None:
@@ -107,7 +107,7 @@ class BacklogMonitor:
         found = source_topics(self._meters)
         # Once in any case: an earlier release of the job may have read topics that this one does not.
         if found or not self._topics_recorded:
-            self._catalog.record_topics(self._job, self._generation, found)
+            self._epochs.record_topics(self._job, self._generation, found)
             self._topics_recorded = True
 
     def _try(self, source: str, action: Callable[[], None]) -> None:

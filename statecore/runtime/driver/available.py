@@ -86,19 +86,19 @@ def run_until_available(
             workspace(f"{name}-{number}") as directory,
             ExitStack() as stack,
         ):
-            job = catalog.job(name)
+            job = catalog.jobs.get(name)
             resumed = resume(catalog, job, number, directory, stack, load)
             publish_newest(resumed, spark)
             wired = wire(catalog, resumed, claimed, lifecycle, spark, stack, DriverSettings.from_conf(job.conf))
             _run(resumed, wired, lifecycle, claimed, progress)
             arguments = {"name": f"run-{number:06d}", "reason": "end of a run over what was available"}
-            request = catalog.request(name, "stop_with_savepoint", arguments, f"{name}-run-{number}")
+            request = catalog.requests.send(name, "stop_with_savepoint", arguments, f"{name}-run-{number}")
             end(resumed, wired, lifecycle, request, claimed, spark)
     except BaseException as error:
-        record_failure(catalog, name, number, error)
+        record_failure(catalog.generations, name, number, error)
         raise
-    catalog.end_generation(name, number, state="stopped")
-    result = catalog.get_request(request.id).result
+    catalog.generations.end(name, number, state="stopped")
+    result = catalog.requests.get(request.id).result
     return Ended(resumed.point.manifest, lifecycle.newest, None if result is None else result["url"])
 
 

@@ -9,7 +9,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from statecore.catalog import Catalog, RequestRecord
+from statecore.catalog import RequestRecord, Requests
 from statecore.errors import CatalogError, StatecoreError
 from statecore.repeating import Repeating
 from statecore.runtime.driver.lifecycle import Lifecycle
@@ -32,7 +32,7 @@ class Control:
     """Carries out the requests to one generation while its query runs.
 
     Args:
-        catalog: Holds the requests.
+        requests: Holds the requests.
         job: Name of the job.
         query: The running query; a stop ends it.
         lifecycle: The generation's lifecycle.
@@ -43,8 +43,8 @@ class Control:
 
     """
 
-    def __init__(self, catalog: Catalog, job: str, query: StreamingQuery, lifecycle: Lifecycle, wired: Wired) -> None:
-        self._catalog = catalog
+    def __init__(self, requests: Requests, job: str, query: StreamingQuery, lifecycle: Lifecycle, wired: Wired) -> None:
+        self._requests = requests
         self._job = job
         self._query = query
         self._lifecycle = lifecycle
@@ -75,7 +75,7 @@ class Control:
         return self._lifecycle.closed
 
     def _next_request(self) -> None:
-        request = self._catalog.next_request(self._job, under_way=self._wired.side_jobs.under_way())
+        request = self._requests.take_next(self._job, under_way=self._wired.side_jobs.under_way())
         if request is None:
             return
         if request.kind == "savepoint":

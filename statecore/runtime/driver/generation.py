@@ -53,7 +53,7 @@ def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings
             lifecycle.watchdog = watchdog = stack.enter_context(Watchdog(lambda: SparkContext._jvm))
             # Before the session, so that a JVM that hangs in its start is noticed.
             SparkContext._ensure_initialized()
-            job = catalog.job(job_name)
+            job = catalog.jobs.get(job_name)
             chosen = settings or DriverSettings.from_conf(job.conf)
             lifecycle.trigger_ms = chosen.trigger_ms
             resumed = resume(catalog, job, generation, directory, stack)
@@ -64,9 +64,9 @@ def run_generation(catalog: Catalog, job_name: str, generation: int, *, settings
             request = _run(catalog, resumed, wired, lifecycle, claimed, chosen.trigger_ms)
             end(resumed, wired, lifecycle, request, claimed, spark)
     except BaseException as error:
-        record_failure(catalog, job_name, generation, error)
+        record_failure(catalog.generations, job_name, generation, error)
         raise
-    catalog.end_generation(job_name, generation, state="stopped")
+    catalog.generations.end(job_name, generation, state="stopped")
 
 
 def job_session(name: str) -> SparkSession:
@@ -118,7 +118,7 @@ def _run(
             lifecycle.watchdog.watch(query, wired.runner.boundary)
         wired.backlog.start()
         log.info("generation %d runs at parallelism %d", generation.generation, generation.parallelism)
-        with Control(catalog, generation.job, query, lifecycle, wired) as control:
+        with Control(catalog.requests, generation.job, query, lifecycle, wired) as control:
             failure = _ended(query)
     if lifecycle.superseded:
         raise CommitError(

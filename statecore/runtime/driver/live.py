@@ -77,7 +77,7 @@ class LiveRescaler:
             if self._side_jobs.closing:
                 return
             log.exception("request %d for another parallelism could not be carried out", request.id)
-            self._catalog.finish_request(request.id, error=f"{type(error).__name__}: {error}")
+            self._catalog.requests.finish(request.id, error=f"{type(error).__name__}: {error}")
 
     def _rescale(self, request: RequestRecord) -> None:
         lineage, subtasks, parallelism = self._lineage, self._subtasks, int(request.arguments["parallelism"])
@@ -91,7 +91,7 @@ class LiveRescaler:
                         "from_parallelism": subtasks.parallelism,
                         "after_epoch": lineage.newest_epoch,
                     }
-                    if self._side_jobs.closing or not self._catalog.apply_parallelism(
+                    if self._side_jobs.closing or not self._catalog.generations.apply_parallelism(
                         self._job, lineage.generation, parallelism, request.id, result
                     ):
                         raise CommitError(
@@ -120,8 +120,8 @@ class LiveRescaler:
         while not self._side_jobs.closing:
             try:
                 # The first recorded outcome stays.
-                self._catalog.finish_request(request.id, error=f"{type(error).__name__}: {error}")
-                return self._catalog.get_request(request.id).state == "done"
+                self._catalog.requests.finish(request.id, error=f"{type(error).__name__}: {error}")
+                return self._catalog.requests.get(request.id).state == "done"
             except UnknownRecordError:
                 break
             except CatalogError:

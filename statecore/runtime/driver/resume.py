@@ -74,7 +74,7 @@ def resume(
     artifact, plan = load(job, store, directory)
     write_definition(store.files, definition_of(job))
     point = find_resume_point(store, job, generation)
-    job = end_start(catalog, store, point.manifest, job)
+    job = end_start(catalog.jobs, store, point.manifest, job)
     on_first_commit = keep_until_first_commit(stack, catalog, store, point, job)
     sources = QuerySources(tuple(source.name for source in plan.sources), plan.fires_timers)
     checkpoint_directory = directory / "spark"

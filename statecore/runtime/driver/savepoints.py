@@ -63,13 +63,13 @@ class SavepointWriter:
 
         """
         if manifest is None:
-            self._catalog.finish_request(request.id, error=_NOTHING_COMMITTED)
+            self._catalog.requests.finish(request.id, error=_NOTHING_COMMITTED)
             return
         try:
             path = self._pin(request, manifest)
             manifest = self._store.manifest(path)
         except StatecoreError as error:
-            self._catalog.finish_request(request.id, error=str(error))
+            self._catalog.requests.finish(request.id, error=str(error))
             raise
         target = request.arguments.get("target")
         if target is None:
@@ -105,13 +105,13 @@ class SavepointWriter:
                 log.info("the copy of savepoint %s is left to the next driver", path)
                 return
             log.exception("savepoint %s could not be copied", path)
-            self._catalog.finish_request(request.id, error=f"{type(error).__name__}: {error}")
+            self._catalog.requests.finish(request.id, error=f"{type(error).__name__}: {error}")
         else:
             fault_point(FaultPoint.SAVEPOINT_COPIED, manifest.epoch)
             self._finish(request, manifest, path, copied)
 
     def _finish(self, request: RequestRecord, manifest: Manifest, path: str, url: str) -> None:
-        self._catalog.record_savepoint(
+        self._catalog.savepoints.record(
             url,
             job=self._job,
             lineage=manifest.lineage,
@@ -120,5 +120,5 @@ class SavepointWriter:
             reason=request.arguments.get("reason", ""),
         )
         result = {"savepoint": path, "url": url, "lineage": manifest.lineage, "epoch": manifest.epoch}
-        self._catalog.finish_request(request.id, result=result)
+        self._catalog.requests.finish(request.id, result=result)
         log.info("savepoint %s of epoch %d", url, manifest.epoch)

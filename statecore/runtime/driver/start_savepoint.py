@@ -10,7 +10,7 @@ from functools import partial
 
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from statecore.catalog import Catalog, ClaimedSavepoint, JobRecord
+from statecore.catalog import Catalog, ClaimedSavepoint, JobRecord, Jobs
 from statecore.errors import MissingFileError, SavepointInUseError, StatecoreError, StorageError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import LIFETIME, claimed
@@ -36,12 +36,12 @@ def keep_until_first_commit(
         with suppress(StorageError):
             # A claim that stays expires.
             claim.close()
-        forget_start(catalog, store, job)
+        forget_start(catalog.jobs, store, job)
 
     return lambda: beside_the_stream(release)
 
 
-def end_start(catalog: Catalog, store: CheckpointStore, resume: Manifest | None, job: JobRecord) -> JobRecord:
+def end_start(jobs: Jobs, store: CheckpointStore, resume: Manifest | None, job: JobRecord) -> JobRecord:
     """End a job's request to start from a savepoint once it resumes from an epoch of its own; return the job after it.
 
     A max parallelism other than that epoch's was requested with the savepoint, and ends with it.
@@ -49,12 +49,12 @@ def end_start(catalog: Catalog, store: CheckpointStore, resume: Manifest | None,
     if resume is None or resume.savepoint is not None:
         return job
     if job.start_from is not None and not is_start_pending(resume, job):
-        beside_the_stream(partial(forget_start, catalog, store, job))
+        beside_the_stream(partial(forget_start, jobs, store, job))
     if resume.max_parallelism == job.max_parallelism:
         return job
     log.warning("the job keeps max parallelism %d of its newest epoch", resume.max_parallelism)
     fitting = min(job.parallelism, resume.max_parallelism)
-    return catalog.set_desired(job.name, parallelism=fitting, max_parallelism=resume.max_parallelism)
+    return jobs.set_desired(job.name, parallelism=fitting, max_parallelism=resume.max_parallelism)
 
 
 def beside_the_stream(action: Callable[[], None]) -> None:
@@ -62,7 +62,7 @@ def beside_the_stream(action: Callable[[], None]) -> None:
     threading.Thread(target=action, name="statecore-start-savepoint", daemon=True).start()
 
 
-def forget_start(catalog: Catalog, store: CheckpointStore, job: JobRecord) -> None:
+def forget_start(jobs: Jobs, store: CheckpointStore, job: JobRecord) -> None:
     """Drop the savepoint that a job was asked to start from, if the job owns it, and clear the request in the catalog.
 
     Repeatable: the next driver does it if this one dies before. The claim of a driver that was killed is waited out.
@@ -70,7 +70,7 @@ def forget_start(catalog: Catalog, store: CheckpointStore, job: JobRecord) -> No
     try:
         if job.claims_savepoint is not None:
             _drop(store, job.claims_savepoint)
-        catalog.clear_start(job.name, job.start_after_generation)
+        jobs.clear_start(job.name, job.start_after_generation)
     except StatecoreError as error:
         log.warning("the savepoint that job %s has started from is kept for now: %s", job.name, error)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from statecore.catalog import Catalog, GenerationRecord
+from statecore.catalog import Catalog, GenerationRecord, Jobs
 from statecore.errors import StatecoreError
 from statecore.runtime.backlog.detection import source_meters
 from statecore.runtime.backlog.monitor import BacklogMonitor, QueryProgress
@@ -82,10 +82,10 @@ def wire(
     topics = InputTopics(job.name, records, sources, resumed.point.manifest, accepts_losses=job.accept_lost_records)
     if not topics.check_earlier(directory) and job.accept_lost_records:
         # Nothing is lost; a later loss is for a person to accept anew.
-        beside_the_stream(partial(_refuse_losses, catalog, job.name))
+        beside_the_stream(partial(_refuse_losses, catalog.jobs, job.name))
     progress = QueryProgress(spark, job.name)
     meters = source_meters(records, sources.names, directory, progress)
-    backlog = BacklogMonitor(catalog, job.name, number, meters, resumed.point.manifest)
+    backlog = BacklogMonitor(catalog.epochs, job.name, number, meters, resumed.point.manifest)
     stack.callback(backlog.close)
     recorder = EpochRecorder(catalog, backlog)
     stack.callback(recorder.close)
@@ -115,12 +115,12 @@ def _begun(catalog: Catalog, resumed: Resumed) -> None:
     """Take back what was granted for this start only, once an epoch is committed."""
     resumed.on_first_commit()
     if resumed.job.accept_lost_records:
-        beside_the_stream(partial(_refuse_losses, catalog, resumed.job.name))
+        beside_the_stream(partial(_refuse_losses, catalog.jobs, resumed.job.name))
 
 
-def _refuse_losses(catalog: Catalog, job: str) -> None:
+def _refuse_losses(jobs: Jobs, job: str) -> None:
     try:
-        catalog.set_desired(job, accept_lost_records=False)
+        jobs.set_desired(job, accept_lost_records=False)
     except StatecoreError as error:
         log.warning("the next driver of job %s may go on without lost records, as this one: %s", job, error)
 

@@ -69,7 +69,7 @@ class EpochRecorder:
         while (figures := self._waiting.get()) is not None:
             try:
                 epoch = self._by_the_catalog(figures.epoch)
-                self._catalog.record_epoch(epoch, operators=figures.operators, key_groups=figures.key_groups)
+                self._catalog.epochs.record(epoch, operators=figures.operators, key_groups=figures.key_groups)
             except Exception:
                 log.exception("the figures of epoch %d could not be recorded", figures.epoch.epoch)
 

@@ -11,19 +11,19 @@ from statecore.snapshot.checkpoints import CheckpointStore
 def claim(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
     """Become the only driver of a generation; a refused driver leaves the generation to its owner."""
     try:
-        newest = catalog.newest_generation(job)
+        newest = catalog.generations.newest(job)
         if newest is None or newest.generation != generation or newest.ended:
             raise CommitError(
                 f"found generation {newest.generation if newest else None} as the newest of job {job!r}; "
                 f"expected {generation}, which this driver was launched for; let the supervisor launch drivers"
             )
-        store = CheckpointStore.at(catalog.job(job).store)
+        store = CheckpointStore.at(catalog.jobs.get(job).store)
         _catch_up(catalog, newest, store)
         store.claim_generation(generation)
     except CommitError:
         raise
     except StatecoreError as error:
-        record_failure(catalog, job, generation, error)
+        record_failure(catalog.generations, job, generation, error)
         raise
     return newest
 
@@ -42,6 +42,6 @@ def _catch_up(catalog: Catalog, claimed: GenerationRecord, store: CheckpointStor
             f"the catalog knows of job {job!r}; it is older than the store, and counts from {known} on now; if another "
             "catalog runs this job, remove it from one of them"
         )
-        record_failure(catalog, job, claimed.generation, error)
-        catalog.import_generation(job, known, parallelism=claimed.parallelism, lineage=None, epoch=None)
+        record_failure(catalog.generations, job, claimed.generation, error)
+        catalog.generations.import_stopped(job, known, parallelism=claimed.parallelism, lineage=None, epoch=None)
         raise error

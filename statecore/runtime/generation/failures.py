@@ -9,7 +9,7 @@ import time
 from pyspark import SparkContext
 
 from statecore.blame import blame
-from statecore.catalog import Catalog
+from statecore.catalog import Generations
 from statecore.redaction import redacted
 from statecore.user_files import JOB_MODULE, QUERY_MODULE
 
@@ -22,14 +22,14 @@ _JVM_ENDED = (
 _SUPERVISOR_S = 3.0
 
 
-def record_failure(catalog: Catalog, job: str, generation: int, error: BaseException) -> None:
+def record_failure(generations: Generations, job: str, generation: int, error: BaseException) -> None:
     """Record that a generation failed, and why; the first record stays."""
     if jvm_ended():
         # The supervisor started the JVM and knows the signal that ended it, so it may record the failure first.
         time.sleep(_SUPERVISOR_S)
-        catalog.end_generation(job, generation, state="failed", error=_JVM_ENDED)
+        generations.end(job, generation, state="failed", error=_JVM_ENDED)
     else:
-        catalog.end_generation(job, generation, state="failed", error=told(error))
+        generations.end(job, generation, state="failed", error=told(error))
 
 
 def told(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, Generations
 from statecore.release import RELEASE
 from statecore.repeating import Repeating
 from statecore.runtime.generation.watchdog import Watchdog
@@ -64,9 +64,9 @@ def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Alive) ->
     """
 
     def send() -> None:
-        if _hangs(catalog, job, generation, lifecycle):
+        if _hangs(catalog.generations, job, generation, lifecycle):
             sending.stop()
-        elif not _beat(catalog, job, generation, lifecycle):
+        elif not _beat(catalog.generations, job, generation, lifecycle):
             lifecycle.supersede()
 
     # An error does not end the stream: the supervisor judges missing heartbeats.
@@ -75,14 +75,14 @@ def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Alive) ->
         yield
 
 
-def _hangs(catalog: Catalog, job: str, generation: int, lifecycle: Alive) -> bool:
+def _hangs(generations: Generations, job: str, generation: int, lifecycle: Alive) -> bool:
     """End a generation whose JVM or query hangs; the supervisor starts the next one."""
     hang = None if lifecycle.watchdog is None else lifecycle.watchdog.hang()
     if hang is None or lifecycle.watchdog is None:
         return False
     log.error("%s", hang)
     try:
-        catalog.end_generation(job, generation, state="failed", error=hang)
+        generations.end(job, generation, state="failed", error=hang)
     finally:
         lifecycle.watchdog.kill()
     # A JVM that never answered cannot be killed, and may wake up.
@@ -90,9 +90,9 @@ def _hangs(catalog: Catalog, job: str, generation: int, lifecycle: Alive) -> boo
     return True
 
 
-def _beat(catalog: Catalog, job: str, generation: int, lifecycle: Alive) -> bool:
+def _beat(generations: Generations, job: str, generation: int, lifecycle: Alive) -> bool:
     newest = lifecycle.newest
-    return catalog.heartbeat(
+    return generations.heartbeat(
         job,
         generation,
         state="running" if lifecycle.running else "launching",

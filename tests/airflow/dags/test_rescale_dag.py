@@ -54,16 +54,16 @@ def test_the_dag_takes_a_running_job_to_another_parallelism_and_size(
     assert {task for task, state in states(run).items() if state == "skipped"} == {
         "approval", "shrink_cluster",
     }  # fmt: skip
-    record = catalog.rescale_run(run.run_id)
+    record = catalog.runs.get(run.run_id)
     assert (record.state, record.reason) == ("done", "drain the backlog")
     assert list(record.steps) == [
         "lease", "grow_cluster", "stop_with_savepoint", "resize_cluster", "rescale_state", "restart", "verify",
     ]  # fmt: skip
     assert store.manifest(str(record.rescaled)).parallelism == 4
-    newest = catalog.newest_generation(job)
+    newest = catalog.generations.newest(job)
     assert newest is not None and (newest.state, newest.parallelism) == ("running", 4)
-    assert catalog.cluster("local").ready_workers == 2
-    assert catalog.lease(job) is None
+    assert catalog.clusters.get("local").ready_workers == 2
+    assert catalog.leases.find(job) is None
     steps = {task for task, state in states(run).items() if state == "success"} - {"done"}
     assert links(run, "Job") == dict.fromkeys(steps, f"/plugin/statecore/statecore/job?name={job}")
     assert links(run, "Driver log") == dict.fromkeys(steps, f"/plugin/statecore/statecore/log?name={job}")
@@ -89,20 +89,24 @@ def test_a_step_that_a_person_marks_as_successful_does_not_make_a_run_look_succe
     found = states(run)
     assert (found[step], found[stopped_by]) == ("success", "failed")
     assert found["rollback"] == ("failed" if step == "verify" else "success")
-    record = catalog.rescale_run(run.run_id)
+    record = catalog.runs.get(run.run_id)
     assert record.state == "failed" and "rolled back to parallelism 2 and 1 workers" in str(record.error)
     if step != "verify":
         assert f"step {stopped_by} failed: found that step {step} of run" in str(record.error)
         assert "a person has marked it" in str(record.error)
-    assert (catalog.job(job).parallelism, catalog.cluster("local").desired_workers, catalog.lease(job)) == (2, 1, None)
+    assert (
+        catalog.jobs.get(job).parallelism,
+        catalog.clusters.get("local").desired_workers,
+        catalog.leases.find(job),
+    ) == (2, 1, None)
 
 
 def test_a_dry_run_shows_the_plan_and_skips_all_that_changes_something(dag: Any, catalog: Catalog, job: str) -> None:
     run = dag.test(run_conf={"job": job, "parallelism": 4, "dry_run": True})
     assert run.state == "success"
     assert {task for task, state in states(run).items() if state != "skipped"} == {"plan"}
-    assert catalog.lease(job) is None and catalog.rescale_runs(job) == []
-    assert catalog.job(job).parallelism == 2
+    assert catalog.leases.find(job) is None and catalog.runs.of(job) == []
+    assert catalog.jobs.get(job).parallelism == 2
 
 
 def test_a_second_run_is_refused_with_the_first_ones_id_and_rolls_nothing_back(
@@ -110,13 +114,13 @@ def test_a_second_run_is_refused_with_the_first_ones_id_and_rolls_nothing_back(
 ) -> None:
     # The first one came between the plan of the second and its lease.
     monkeypatch.setattr("statecore_airflow.operators.plan.require_free", lambda *_, **__: None)
-    catalog.acquire_lease(job, "manual__first", 60_000)
-    catalog.set_desired(job, parallelism=4)
+    catalog.leases.acquire(job, "manual__first", 60_000)
+    catalog.jobs.set_desired(job, parallelism=4)
     run = dag.test(run_conf={"job": job, "parallelism": 8})
     assert run.state == "failed"
     assert (states(run)["lease"], states(run)["rollback"]) == ("failed", "upstream_failed")
-    assert catalog.lease(job).owner == "manual__first"  # type: ignore[union-attr]
-    assert catalog.job(job).parallelism == 4
+    assert catalog.leases.find(job).owner == "manual__first"  # type: ignore[union-attr]
+    assert catalog.jobs.get(job).parallelism == 4
 
 
 def test_a_file_lost_between_stop_and_restart_fails_the_run_which_is_rolled_back(
@@ -137,11 +141,11 @@ def test_a_file_lost_between_stop_and_restart_fails_the_run_which_is_rolled_back
     assert run.state == "failed"
     found = states(run)
     assert (found["rescale_state"], found["restart"], found["rollback"]) == ("failed", "upstream_failed", "success")
-    record = catalog.rescale_run(run.run_id)
+    record = catalog.runs.get(run.run_id)
     assert record.state == "failed" and f"step rescale_state failed: found no file {lost}" in str(record.error)
     assert "rolled back to parallelism 2 and 1 workers" in str(record.error)
-    assert catalog.lease(job) is None
-    assert catalog.newest_generation(job).parallelism == 2  # type: ignore[union-attr]
+    assert catalog.leases.find(job) is None
+    assert catalog.generations.newest(job).parallelism == 2  # type: ignore[union-attr]
     failed, back = (message["text"] for message in webhook.messages)
     assert failed.startswith(f"Run of rescale for job {job} failed at rescale_state. found no file {lost}")
     assert back.startswith(f"Job {job} was rolled back. step rescale_state failed")

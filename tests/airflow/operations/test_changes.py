@@ -70,9 +70,9 @@ class Scenario:
 
 def no_driver(world: World) -> None:
     """The driver dies after an epoch, and the supervisor can start the next one at the new parallelism alone."""
-    wait(lambda: world.catalog.epochs(world.job), "an epoch")
+    wait(lambda: world.catalog.epochs.of(world.job), "an epoch")
     world.driver.fail_at = {2: "no such column"}
-    world.catalog.end_generation(world.job, 1, state="failed", error="killed")
+    world.catalog.generations.end(world.job, 1, state="failed", error="killed")
 
 
 def rewrites(world: World) -> None:
@@ -103,19 +103,19 @@ def cannot_grow(world: World) -> None:
 
 def has_limits(world: World) -> None:
     world.driver.limits = (1, 1)
-    wait(lambda: world.catalog.cluster("local").max_workers, "the limits to be reported")
+    wait(lambda: world.catalog.clusters.get("local").max_workers, "the limits to be reported")
 
 
 def has_two_workers(world: World) -> None:
-    world.catalog.set_desired_workers("local", 2)
-    wait(lambda: world.catalog.cluster("local").ready_workers == 2, "two workers")
+    world.catalog.clusters.set_desired_workers("local", 2)
+    wait(lambda: world.catalog.clusters.get("local").ready_workers == 2, "two workers")
 
 
 def loses_a_worker(world: World) -> None:
     """Two workers should be there, and one of them cannot come back."""
     has_two_workers(world)
     world.driver.complaint, world.driver.present = "no quota for 2 workers", 1
-    wait(lambda: world.catalog.cluster("local").ready_workers == 1, "one worker")
+    wait(lambda: world.catalog.clusters.get("local").ready_workers == 1, "one worker")
 
 
 def does_not_keep_up(world: World) -> None:
@@ -268,12 +268,12 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "more than max parallelism": Scenario(request={"parallelism": 17}, error="1 to its max parallelism", **REFUSED),
     "a job that is stopped": Scenario(
-        lambda world: world.catalog.set_desired(world.job, state="stopped"),
+        lambda world: world.catalog.jobs.set_desired(world.job, state="stopped"),
         error="stopped; expected it to run",
         **REFUSED,
     ),
     "a job that another run changes": Scenario(
-        lambda world: world.catalog.acquire_lease(world.job, "manual__1", 60_000), error="'manual__1'", **REFUSED
+        lambda world: world.catalog.leases.acquire(world.job, "manual__1", 60_000), error="'manual__1'", **REFUSED
     ),
 }
 
@@ -297,7 +297,7 @@ def through_airflow(world: World, scenario: Scenario, params: dict[str, Any]) ->
             break
         if error:
             break
-    if world.catalog.rescale_runs(world.job):
+    if world.catalog.runs.of(world.job):
         world.driver.refuse = None
         run_step(RollbackOperator(job=world.job))
     return error
@@ -313,9 +313,9 @@ def through_the_shell(world: World, scenario: Scenario, params: dict[str, Any]) 
 
 
 def runs_at(catalog: Catalog, job: str, parallelism: int) -> bool:
-    newest = catalog.newest_generation(job)
+    newest = catalog.generations.newest(job)
     assert newest is not None
-    return (newest.state, newest.parallelism) == ("running", parallelism) and catalog.is_alive(newest)
+    return (newest.state, newest.parallelism) == ("running", parallelism) and catalog.generations.is_alive(newest)
 
 
 @pytest.mark.parametrize("adapter", [through_airflow, through_the_shell], ids=["airflow", "shell"])
@@ -336,11 +336,11 @@ def test_a_rescale_comes_to_the_same_from_airflow_and_from_the_shell(
     only_impatient(monkeypatch, "verify")
     world, scenario = World(catalog, store, driver, job, monkeypatch), SCENARIOS[case]
     scenario.arrange(world)
-    held = catalog.lease(job)
+    held = catalog.leases.find(job)
     error = adapter(world, scenario, {"parallelism": 4, "workers": 2, **scenario.request})
     if scenario.error:
         assert scenario.error in error
-    runs = catalog.rescale_runs(job)
+    runs = catalog.runs.of(job)
     assert [run.state for run in runs] == ([] if scenario.state is None else [scenario.state])
     for run in runs:
         assert run.method == scenario.method
@@ -350,12 +350,12 @@ def test_a_rescale_comes_to_the_same_from_airflow_and_from_the_shell(
             # The driver that was stopped, or had died, committed no epoch after it.
             after = store.find(1, store.manifest(run.savepoint).epoch + 1)
             assert after is None or after.generation > 1
-    found = catalog.job(job)
-    assert (found.parallelism, catalog.cluster("local").desired_workers) == scenario.size
+    found = catalog.jobs.get(job)
+    assert (found.parallelism, catalog.clusters.get("local").desired_workers) == scenario.size
     assert found.max_parallelism == scenario.max_parallelism
     if scenario.state is not None:
         assert found.desired_state == "running"
         wait(lambda: runs_at(catalog, job, found.parallelism), "a live driver at the job's parallelism")
-    assert catalog.lease(job) == held
-    first = catalog.generations(job)[-1]
+    assert catalog.leases.find(job) == held
+    first = catalog.generations.of(job)[-1]
     assert (first.state != "running") == scenario.is_stopped

@@ -163,7 +163,9 @@ def _zombie(moment: Moment | None, *, early: bool = False) -> Strike:
         world.freeze(frozen)
         # A supervisor kills a lost driver of its host; only one of another host wakes up again. That one's folder would
         # be removed as left over: by now it has its epoch.
-        world.catalog.record_driver(old.job, old.generation, host="another host", pid=1, process_started_ms=0)
+        world.catalog.generations.record_driver(
+            old.job, old.generation, host="another host", pid=1, process_started_ms=0
+        )
         world.start_supervisor()
         until(lambda: world.generation().generation > old.generation, "a successor", world)
         if early:
@@ -190,8 +192,8 @@ def _rescaled_live(world: KafkaWorld, random: Random) -> bool:
     found = world.in_flight()
     asked = ask_live(world, random)
     world.feed()
-    until(lambda: world.catalog.get_request(asked).state in ("done", "failed"), "another parallelism", world)
-    answer = world.catalog.get_request(asked)
+    until(lambda: world.catalog.requests.get(asked).state in ("done", "failed"), "another parallelism", world)
+    answer = world.catalog.requests.get(asked)
     if answer.result is None:
         raise ChaosError(f"the live rescale failed: {answer.error}")
     world.feed()

@@ -77,7 +77,7 @@ class KafkaWorld(Processes):
 
     def register(self, ground: str, parallelism: int) -> None:
         """Say where the job runs next: on a Spark master's URL, or on the cluster."""
-        self.catalog.register_job(
+        self.catalog.jobs.register(
             JOB,
             artifact=topics.__file__,
             store=self.store.files.url,

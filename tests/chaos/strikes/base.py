@@ -67,8 +67,8 @@ def passes(world: World, seconds: float) -> bool:
 
 def taken(world: World, request: int) -> str:
     """Wait for a savepoint, keep it for the end, and return its URL."""
-    until(lambda: world.catalog.get_request(request).state in ("done", "failed"), "the savepoint", world)
-    asked = world.catalog.get_request(request)
+    until(lambda: world.catalog.requests.get(request).state in ("done", "failed"), "the savepoint", world)
+    asked = world.catalog.requests.get(request)
     if asked.result is None:
         raise ChaosError(f"the savepoint {asked.arguments['name']} failed: {asked.error}")
     world.kept.append(asked.result["url"])

@@ -21,7 +21,7 @@ def _paused(when: str) -> Strike:
         world.kill_supervisor()
         found_there = world.generation()
         old = found_there.generation
-        world.catalog.record_driver(found_there.job, old, host="another host", pid=1, process_started_ms=0)
+        world.catalog.generations.record_driver(found_there.job, old, host="another host", pid=1, process_started_ms=0)
         world.start_supervisor()
         frozen = world.driver_session(old)
         if when == "after a while":
@@ -88,7 +88,7 @@ def _paused_supervisor(world: World, random: Random) -> bool:
     signalled(frozen, "resume")
     world.feed()
     world.settle()
-    acting = world.catalog.supervisor()
+    acting = world.catalog.supervisors.last()
     if acting is None or acting.pid != second.pid or first.poll() is not None:
         raise ChaosError(f"the supervisor that was frozen acts again, or has ended: {acting}, {first.poll()}")
     if world.generation().generation != new:

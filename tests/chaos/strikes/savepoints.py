@@ -40,8 +40,8 @@ def _live(world: World, random: Random) -> bool:
     after_a_while(world, random)
     found = world.in_flight()
     asked = ask_live(world, random)
-    until(lambda: world.catalog.get_request(asked).state in ("done", "failed"), "another parallelism", world)
-    answer = world.catalog.get_request(asked)
+    until(lambda: world.catalog.requests.get(asked).state in ("done", "failed"), "another parallelism", world)
+    answer = world.catalog.requests.get(asked)
     if answer.result is None:
         raise ChaosError(f"the live rescale failed: {answer.error}")
     world.feed()

@@ -9,25 +9,25 @@ from statecore.catalog import Catalog
 
 def test_creating_the_schema_again_keeps_what_is_there(catalog: Catalog, job: str) -> None:
     catalog.create_schema()
-    assert catalog.job(job).name == job
+    assert catalog.jobs.get(job).name == job
 
 
 def test_many_threads_share_one_catalog(catalog: Catalog, job: str) -> None:
-    catalog.start_rescale_run("r", job, from_parallelism=2, to_parallelism=4)
+    catalog.runs.start("r", job, from_parallelism=2, to_parallelism=4)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda n: catalog.mark_step("r", f"step {n}", started=True), range(40)))
-    assert len(catalog.rescale_run("r").steps) == 40
+        list(pool.map(lambda n: catalog.runs.mark_step("r", f"step {n}", started=True), range(40)))
+    assert len(catalog.runs.get("r").steps) == 40
 
 
 def test_a_failed_block_changes_nothing(catalog: Catalog, job: str) -> None:
     with pytest.raises(RuntimeError, match="stop"), catalog._database.write() as connection:
         connection.exec_driver_sql("DELETE FROM jobs")
         raise RuntimeError("stop")
-    assert len(catalog.jobs()) == 1
+    assert len(catalog.jobs.all()) == 1
 
 
 def test_a_reader_is_not_held_up_by_a_writer(catalog: Catalog, catalog_url: str, job: str) -> None:
     with Catalog(catalog_url) as other, pytest.raises(RuntimeError), other._database.write() as connection:
         connection.exec_driver_sql("DELETE FROM jobs")
-        assert catalog.jobs()[0].name == job
+        assert catalog.jobs.all()[0].name == job
         raise RuntimeError

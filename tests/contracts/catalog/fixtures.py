@@ -37,7 +37,7 @@ def job(catalog: Catalog) -> str:
 
 
 def register(catalog: Catalog, name: str) -> str:
-    catalog.register_job(
+    catalog.jobs.register(
         name,
         artifact="/jobs/flights.py",
         store="/store/flights",

@@ -16,7 +16,7 @@ ROUNDS = 5
 
 def claim(catalog: Catalog, job: str, number: int) -> bool:
     try:
-        catalog.claim_generation(job, log_path=f"/{number}")
+        catalog.generations.claim(job, log_path=f"/{number}")
     except GenerationClaimedError:
         return False
     return True
@@ -24,7 +24,7 @@ def claim(catalog: Catalog, job: str, number: int) -> bool:
 
 def acquire(catalog: Catalog, job: str, number: int) -> bool:
     try:
-        catalog.acquire_lease(job, f"racer-{number}", 60_000)
+        catalog.leases.acquire(job, f"racer-{number}", 60_000)
     except LeaseHeldError:
         return False
     return True
@@ -32,7 +32,7 @@ def acquire(catalog: Catalog, job: str, number: int) -> bool:
 
 def register_again(catalog: Catalog, job: str, number: int) -> bool:
     catalog.create_schema()
-    made = catalog.register_job(job, artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=128)
+    made = catalog.jobs.register(job, artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=128)
     return made.name == job
 
 

@@ -47,14 +47,14 @@ def store(tmp_path: Path) -> CheckpointStore:
 def register(catalog: Catalog, store: CheckpointStore, **changes: Any) -> None:
     definition = msgspec.structs.replace(DEFINITION, store=store.files.url)
     wanted = {**msgspec.to_builtins(definition), **changes}
-    catalog.register_job(wanted.pop("name"), **{key: wanted[key] for key in wanted.keys() - {"withheld"}})
+    catalog.jobs.register(wanted.pop("name"), **{key: wanted[key] for key in wanted.keys() - {"withheld"}})
 
 
 def test_the_job_is_registered_as_it_was_at_the_parallelism_of_its_newest_epoch_and_stopped(
     catalog: Catalog, store: CheckpointStore
 ) -> None:
     found = rebuild_job(catalog, store.files.url)
-    job = catalog.job("orders")
+    job = catalog.jobs.get("orders")
     assert found.job == job
     assert (job.artifact, job.store, job.master_url) == ("/jobs/orders.py", store.files.url, "spark://127.0.0.1:7077")
     assert (job.conf, job.settings) == ({"spark.cores.max": "2"}, {"input": "/in"})
@@ -67,18 +67,18 @@ def test_its_next_driver_gets_a_number_that_none_had_and_one_that_still_runs_is_
     catalog: Catalog, store: CheckpointStore
 ) -> None:
     rebuild_job(catalog, store.files.url)
-    newest = catalog.newest_generation("orders")
+    newest = catalog.generations.newest("orders")
     assert newest is not None and newest.ended
     assert (newest.generation, newest.lineage, newest.epoch) == (7, 1, 7)
-    assert not catalog.heartbeat("orders", 7)
-    claimed = catalog.claim_generation("orders", log_path="/l")
+    assert not catalog.generations.heartbeat("orders", 7)
+    claimed = catalog.generations.claim("orders", log_path="/l")
     store.claim_generation(claimed.generation)
     assert claimed.generation == 8
 
 
 def test_its_savepoints_are_listed_by_the_time_when_they_were_taken(catalog: Catalog, store: CheckpointStore) -> None:
     rebuild_job(catalog, store.files.url)
-    listed = [(each.path, each.epoch, each.created_ms, each.reason) for each in catalog.savepoints("orders")]
+    listed = [(each.path, each.epoch, each.created_ms, each.reason) for each in catalog.savepoints.of("orders")]
     folder = f"{store.files.url}/savepoints"
     assert listed == [
         (f"{folder}/late/manifest.json", 7, 2_000, "before a change"),
@@ -92,13 +92,13 @@ def test_a_job_that_never_committed_an_epoch_comes_back_too(catalog: Catalog, tm
     write_definition(store.files, DEFINITION)
     found = rebuild_job(catalog, store.files.url)
     assert (found.lineage, found.epoch, found.savepoints, found.job.parallelism) == (None, None, 0, 3)
-    assert catalog.claim_generation("orders", log_path="/l").generation == 2
+    assert catalog.generations.claim("orders", log_path="/l").generation == 2
 
 
 def test_the_number_of_a_driver_is_also_known_from_what_it_committed(catalog: Catalog, store: CheckpointStore) -> None:
     store.files.delete("generations/000007")
     rebuild_job(catalog, store.files.url)
-    assert catalog.claim_generation("orders", log_path="/l").generation == 8
+    assert catalog.generations.claim("orders", log_path="/l").generation == 8
 
 
 def test_a_savepoint_that_cannot_be_read_is_named_and_the_rest_comes_back(
@@ -108,7 +108,7 @@ def test_a_savepoint_that_cannot_be_read_is_named_and_the_rest_comes_back(
     found = rebuild_job(catalog, store.files.url)
     (problem,) = found.problems
     assert isinstance(problem, ManifestError) and "savepoints/early/manifest.json" in str(problem)
-    assert [each.epoch for each in catalog.savepoints("orders")] == [7]
+    assert [each.epoch for each in catalog.savepoints.of("orders")] == [7]
     assert found.savepoints == 1
 
 
@@ -120,7 +120,7 @@ def test_where_the_newest_epoch_cannot_be_read_nothing_is_changed_and_it_can_be_
     store.files.write(path, whole.replace(b"orders", b"0rders"))
     with pytest.raises(ManifestError, match=path):
         rebuild_job(catalog, store.files.url)
-    assert catalog.jobs() == []
+    assert catalog.jobs.all() == []
     store.files.write(path, whole)
     assert rebuild_job(catalog, store.files.url).epoch == 7
 
@@ -128,7 +128,7 @@ def test_where_the_newest_epoch_cannot_be_read_nothing_is_changed_and_it_can_be_
 class TestCluster:
     def test_a_cluster_that_the_catalog_knows_is_the_jobs_again(self, catalog: Catalog, store: CheckpointStore) -> None:
         write_definition(store.files, msgspec.structs.replace(DEFINITION, cluster="big"))
-        catalog.register_cluster("big", "standalone", {}, 1)
+        catalog.clusters.register("big", "standalone", {}, 1)
         found = rebuild_job(catalog, store.files.url)
         assert (found.job.cluster, found.lost_cluster) == ("big", None)
 
@@ -141,11 +141,11 @@ class TestCluster:
 class TestJobInTheCatalog:
     def test_one_with_its_history_is_left_alone(self, catalog: Catalog, store: CheckpointStore) -> None:
         rebuild_job(catalog, store.files.url)
-        catalog.set_desired("orders", state="running", parallelism=4)
-        before = (catalog.jobs(), catalog.generations("orders"), catalog.savepoints("orders"))
+        catalog.jobs.set_desired("orders", state="running", parallelism=4)
+        before = (catalog.jobs.all(), catalog.generations.of("orders"), catalog.savepoints.of("orders"))
         with pytest.raises(ConfigurationError, match=r"found job 'orders' in the catalog with generation 7; expected"):
             rebuild_job(catalog, store.files.url)
-        assert (catalog.jobs(), catalog.generations("orders"), catalog.savepoints("orders")) == before
+        assert (catalog.jobs.all(), catalog.generations.of("orders"), catalog.savepoints.of("orders")) == before
 
     @pytest.mark.parametrize("started", [False, True])
     def test_one_that_was_registered_anew_keeps_its_registration_and_gets_its_history(
@@ -153,15 +153,15 @@ class TestJobInTheCatalog:
     ) -> None:
         register(catalog, store, artifact="/jobs/newer.py", parallelism=5)
         if started:
-            catalog.claim_generation("orders", log_path="/l")
+            catalog.generations.claim("orders", log_path="/l")
         found = rebuild_job(catalog, store.files.url)
         assert found.registered_before
-        job = catalog.job("orders")
+        job = catalog.jobs.get("orders")
         assert (job.artifact, job.parallelism) == ("/jobs/newer.py", 5)
-        assert len(catalog.savepoints("orders")) == 2
+        assert len(catalog.savepoints.of("orders")) == 2
         # A driver that was started without its history is told to stop, too.
-        assert not (started and catalog.heartbeat("orders", 1))
-        assert catalog.claim_generation("orders", log_path="/l").generation == 8
+        assert not (started and catalog.generations.heartbeat("orders", 1))
+        assert catalog.generations.claim("orders", log_path="/l").generation == 8
 
     def test_one_with_another_store_is_left_alone(
         self, catalog: Catalog, store: CheckpointStore, tmp_path: Path
@@ -170,7 +170,7 @@ class TestJobInTheCatalog:
         register(catalog, elsewhere)
         with pytest.raises(ConfigurationError, match=f"store {elsewhere.files.url}; expected {store.files.url}"):
             rebuild_job(catalog, store.files.url)
-        assert catalog.generations("orders") == []
+        assert catalog.generations.of("orders") == []
 
     def test_a_store_that_is_reached_by_a_link_is_the_same(
         self, catalog: Catalog, store: CheckpointStore, tmp_path: Path

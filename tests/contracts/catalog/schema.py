@@ -66,7 +66,7 @@ def test_epochs_of_the_first_release_are_there_after_an_upgrade_and_know_no_time
             "state_bytes) VALUES ('flights', 1, 0, 1, 2, 10, 10, 0, 5, 5, '{}', 0, 2, '[]', '{}', 0, 0, 0)",
         )
         catalog.create_schema()
-        (found,) = catalog.epochs("flights")
+        (found,) = catalog.epochs.of("flights")
         assert (found.rows, found.publish_ms) == (10, {})
     assert differences(empty_url) == []
 
@@ -75,7 +75,7 @@ def test_epochs_of_the_first_release_are_there_after_an_upgrade_and_know_no_time
 def test_tables_of_another_release_are_refused_with_the_command_that_helps(older: str, found: str, remedy: str) -> None:
     run(older, f"UPDATE {schema.VERSION_TABLE} SET version_num = '{found}'")
     with Catalog(older) as catalog, pytest.raises(CatalogSchemaError) as caught:
-        catalog.jobs()
+        catalog.jobs.all()
     for part in (found, f"expected revision {schema.head()}", remedy, "`statecore catalog upgrade`"):
         assert part in str(caught.value)
     assert "a secret" not in str(caught.value)
@@ -86,14 +86,14 @@ def test_a_program_that_runs_notices_that_its_catalog_was_upgraded(
 ) -> None:
     with Catalog(empty_url) as catalog:
         catalog.create_schema()
-        assert catalog.jobs() == []
+        assert catalog.jobs.all() == []
         run(empty_url, f"UPDATE {schema.VERSION_TABLE} SET version_num = '9999'")
         monkeypatch.setattr(database, "_CHECKED_FOR_S", 0.0)
         for _ in range(2):
             with pytest.raises(CatalogSchemaError, match="revision 9999"):
-                catalog.lead("s", host="blue", pid=7, process_started_ms=0, version="0.1.0")
+                catalog.supervisors.lead("s", host="blue", pid=7, process_started_ms=0, version="0.1.0")
         run(empty_url, f"UPDATE {schema.VERSION_TABLE} SET version_num = '{schema.head()}'")
-        assert catalog.supervisor() is None
+        assert catalog.supervisors.last() is None
 
 
 def test_a_newer_catalog_is_not_touched(empty_url: str) -> None:
@@ -108,9 +108,9 @@ def test_a_newer_catalog_is_not_touched(empty_url: str) -> None:
 def test_a_database_without_a_catalog_says_how_to_make_one(empty_url: str) -> None:
     with Catalog(empty_url) as catalog:
         with pytest.raises(CatalogSchemaError, match=r"no catalog in it.* `statecore catalog upgrade`"):
-            catalog.jobs()
+            catalog.jobs.all()
         catalog.create_schema(only_if_new=True)
-        assert catalog.jobs() == []
+        assert catalog.jobs.all() == []
 
 
 def test_what_only_makes_new_catalogs_refuses_an_older_one(older: str) -> None:

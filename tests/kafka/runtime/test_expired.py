@@ -66,7 +66,7 @@ def test_expired_records_are_refused_with_their_number_and_the_others_are_read_o
     assert f"{topic}-1" not in told and f"{other}-" not in told
     assert bench.rows_done() == 150
 
-    bench.catalog.set_desired(JOB, accept_lost_records=True)
+    bench.catalog.jobs.set_desired(JOB, accept_lost_records=True)
     with bench.running():
         wait(lambda: bench.rows_done() == 220 - len(lost), "what is left")
     numbers = sorted(json.loads(record.value or b"")["n"] for record in kafka.read(outgoing))

@@ -90,7 +90,7 @@ class Stream:
 
     def parallelisms(self) -> list[int]:
         """Return what epochs ran at, one after the other, each time that it changed."""
-        epochs = self.bench.catalog.epochs(JOB, limit=5_000)
+        epochs = self.bench.catalog.epochs.of(JOB, limit=5_000)
         return [parallelism for parallelism, _ in groupby(each.parallelism for each in epochs)]
 
 
@@ -104,7 +104,7 @@ def test_every_record_is_counted_and_put_out_once_over_kills_a_stop_new_partitio
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
     stream = Stream(bench, kafka, topic)
     stream.feed(350)
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=2)
     with supervised(bench, tmp_path / "logs"):
         stream.settle()
         assert bench.generation().generation == 3, "one generation more than there were kills"
@@ -115,7 +115,7 @@ def test_every_record_is_counted_and_put_out_once_over_kills_a_stop_new_partitio
         assert source.max_event_time_ms is not None
 
         stream.feed()
-        bench.catalog.set_desired(JOB, state="running", parallelism=3)
+        bench.catalog.jobs.set_desired(JOB, state="running", parallelism=3)
         stream.settle()
         assert bench.newest().parallelism == 3
         # Keys go to other partitions now: what was sent before has to be read, or their order is lost.
@@ -123,7 +123,7 @@ def test_every_record_is_counted_and_put_out_once_over_kills_a_stop_new_partitio
         stream.feed()
         stream.settle()
         assert len(json.loads(bench.newest().sources[0].positions[0])[topic]) == 5
-        wait(lambda: [each.records for each in bench.catalog.backlogs(JOB)[-1].sources] == [0], "no backlog")
+        wait(lambda: [each.records for each in bench.catalog.epochs.backlogs(JOB)[-1].sources] == [0], "no backlog")
 
 
 @pytest.mark.nightly
@@ -132,10 +132,10 @@ def test_under_load_the_job_is_rescaled_live_and_by_reference_and_puts_out_every
 ) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
     stream = Stream(bench, kafka, topic, most="500")
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=2)
     with supervised(bench, tmp_path / "logs"):
         with stream.loaded():
-            wait(lambda: bench.catalog.epochs(JOB, limit=1), "an epoch")
+            wait(lambda: bench.catalog.epochs.of(JOB, limit=1), "an epoch")
             stream.rescale(4, "live")
             stream.rescale(1, "live")
             assert bench.generation().generation == 1

@@ -21,7 +21,7 @@ __all__ = ["bench"]
 
 
 def waiting(bench: Bench) -> SourceBacklog | None:
-    found = bench.catalog.figures(JOB).backlog
+    found = bench.catalog.epochs.figures(JOB).backlog
     return None if found is None else found.sources[0]
 
 
@@ -44,10 +44,10 @@ def test_a_topic_made_anew_is_refused_until_a_person_accepts_it_and_what_waits_i
         kafka.produce(into, records, headers=[("origin", b"shop")])
 
     feed(0, 120)
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=2)
     with supervised(bench, tmp_path / "logs"):
         wait(lambda: bench.rows_done() == 120, "the first records")
-        assert max(epoch.rows for epoch in bench.catalog.epochs(JOB)) <= 100, "more than maxOffsetsPerTrigger"
+        assert max(epoch.rows for epoch in bench.catalog.epochs.of(JOB)) <= 100, "more than maxOffsetsPerTrigger"
         more = kafka.create(f"{topic}-more", 2)
         feed(500, 30, into=more)
         wait(lambda: bench.rows_done() == 150, "the records of a topic that begins to match")
@@ -61,14 +61,14 @@ def test_a_topic_made_anew_is_refused_until_a_person_accepts_it_and_what_waits_i
         found = waiting(bench)
         assert found is not None and found.oldest_age_ms is not None and found.partitions == 5
         assert 0 <= found.oldest_age_ms < 600_000 and found.skew is not None and found.skew >= 1
-        recorded = bench.catalog.topics(JOB)
+        recorded = bench.catalog.epochs.topics(JOB)
         assert recorded is not None and recorded.sources[0].servers == kafka.servers
         assert lag.records(recorded.sources[0].partitions) == 50
 
         # More than was read: Spark alone would go on in the middle of other records.
         kafka.remake(topic)
         feed(1_000, 400)
-        bench.catalog.set_desired(JOB, state="running")
+        bench.catalog.jobs.set_desired(JOB, state="running")
         told = wait(lambda: bench.generation().error, "the driver to refuse") or ""
         wanted = json.loads(source.positions[0])[topic]["0"]
         assert f"{topic}-0 wants offset {wanted} and has 0 to " in told
@@ -76,17 +76,17 @@ def test_a_topic_made_anew_is_refused_until_a_person_accepts_it_and_what_waits_i
         assert f"{more}-" not in told
         assert bench.rows_done() == 150
 
-        bench.catalog.set_desired(JOB, accept_lost_records=True)
+        bench.catalog.jobs.set_desired(JOB, accept_lost_records=True)
         wait(lambda: bench.rows_done() == 550, "all records of the new topic")
-        wait(lambda: not bench.catalog.job(JOB).accept_lost_records, "the permission to end")
+        wait(lambda: not bench.catalog.jobs.get(JOB).accept_lost_records, "the permission to end")
         # With fewer partitions than there were.
         assert bench.stop("evening") is not None
         kafka.remake(topic, 1)
         feed(2_000, 50)
-        bench.catalog.set_desired(JOB, state="running")
+        bench.catalog.jobs.set_desired(JOB, state="running")
         refusal = f"{topic}-2 wants offset "
         wait(lambda: refusal in (bench.generation().error or ""), "the driver to refuse again")
-        bench.catalog.set_desired(JOB, accept_lost_records=True)
+        bench.catalog.jobs.set_desired(JOB, accept_lost_records=True)
         wait(lambda: bench.rows_done() == 600, "all records of the only partition")
         ids = bench.newest().sources[0].topic_ids
         assert (

@@ -45,7 +45,7 @@ def lines(settings: dict[str, str]) -> str:
 
 def waiting(bench: Bench) -> int | None:
     """Return what the brokers said last; what an epoch leaves is known without them."""
-    measured = bench.catalog.backlogs(JOB)
+    measured = bench.catalog.epochs.backlogs(JOB)
     return measured[-1].sources[0].records if measured else None
 
 
@@ -68,7 +68,7 @@ def pages(logs: Path) -> str:
 
 
 def first_error(bench: Bench) -> str:
-    found = bench.catalog.generations(JOB)
+    found = bench.catalog.generations.of(JOB)
     return (found[-1].error or "") if found else ""
 
 
@@ -102,7 +102,7 @@ def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_tol
     records = [(f"k{n % 7}", str(n)) for n in range(130)]
     kafka.produce(topic, records[:100])
     file.write_text(lines(settings(kafka, WRONG)))
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=2)
     with supervising(bench.catalog, logs):
         try:
             wait(lambda: first_error(bench), "the wrong password to be refused", 120)
@@ -117,7 +117,7 @@ def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_tol
             wait(lambda: waiting(bench) == 30, "what waits meanwhile")
             connection = {"conn_type": "kafka", "host": "127.0.0.1", "extra": settings(kafka, PASSWORD)}
             monkeypatch.setenv(VARIABLE, json.dumps(connection))
-            bench.catalog.set_desired(JOB, state="running")
+            bench.catalog.jobs.set_desired(JOB, state="running")
             wait(lambda: len(kafka.read(outgoing)) >= len(records), "all records", 120)
             wait(lambda: waiting(bench) == 0, "no backlog again")
             told_others += [*commands(), pages(logs)]
@@ -144,5 +144,5 @@ def test_a_job_reads_and_writes_with_password_and_certificate_and_neither_is_tol
     assert json.loads(bench.newest().sources[0].positions[0])[topic]
     # Whoever asks brokers about topics has the same settings.
     assert bench.newest().sources[0].topic_ids.keys() == {topic}
-    (last,) = bench.catalog.backlogs(JOB)[-1].sources
+    (last,) = bench.catalog.epochs.backlogs(JOB)[-1].sources
     assert last.records == 0 and last.oldest_age_ms == 0

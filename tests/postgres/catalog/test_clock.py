@@ -21,7 +21,7 @@ def catalog(catalog_url: str, register: Callable[[Catalog, str], str]) -> Iterat
     """A catalog with a job; its clock is the database's."""
     with Catalog(catalog_url) as catalog:
         register(catalog, "flights")
-        catalog.set_desired("flights", state="running")
+        catalog.jobs.set_desired("flights", state="running")
         yield catalog
 
 
@@ -33,32 +33,32 @@ def skewed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 def test_a_host_whose_clock_is_wrong_sees_a_live_driver_alive(catalog: Catalog, skewed) -> None:
-    catalog.claim_generation("flights", log_path="log")
-    catalog.heartbeat("flights", 1)
+    catalog.generations.claim("flights", log_path="log")
+    catalog.generations.heartbeat("flights", 1)
     skewed()
-    assert catalog.is_alive(catalog.newest_generation("flights"))
-    assert catalog.fail_lost_generation("flights") is None
-    assert standing(catalog, catalog.job("flights")).driver == "running"
+    assert catalog.generations.is_alive(catalog.generations.newest("flights"))
+    assert catalog.generations.fail_lost("flights") is None
+    assert standing(catalog, catalog.jobs.get("flights")).driver == "running"
 
 
 def test_a_heartbeat_from_a_host_whose_clock_is_wrong_counts(
     catalog: Catalog, skewed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog.claim_generation("flights", log_path="log")
+    catalog.generations.claim("flights", log_path="log")
     skewed()
-    catalog.heartbeat("flights", 1)
+    catalog.generations.heartbeat("flights", 1)
     monkeypatch.undo()
-    assert catalog.fail_lost_generation("flights") is None
-    newest = catalog.newest_generation("flights")
+    assert catalog.generations.fail_lost("flights") is None
+    newest = catalog.generations.newest("flights")
     assert newest is not None and 0 <= catalog.now_ms() - newest.heartbeat_ms < SKEW_MS
 
 
 def test_a_lease_lasts_as_long_on_a_host_whose_clock_is_wrong(catalog: Catalog, skewed) -> None:
-    catalog.acquire_lease("flights", "run-1", SKEW_MS // 2)
+    catalog.leases.acquire("flights", "run-1", SKEW_MS // 2)
     skewed()
-    assert catalog.expired_leases() == [] and catalog.recover_expired_lease("flights") is None
+    assert catalog.leases.expired() == [] and catalog.leases.recover_expired("flights") is None
     with pytest.raises(LeaseHeldError):
-        catalog.acquire_lease("flights", "run-2", 60_000)
+        catalog.leases.acquire("flights", "run-2", 60_000)
     with pytest.raises(LeaseHeldError):
         require_free(catalog, "flights", "run-2")
 

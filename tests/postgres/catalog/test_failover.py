@@ -31,8 +31,8 @@ def test_what_is_asked_while_the_server_restarts_is_answered_when_it_is_back(
     monkeypatch.setattr(database, "FAILOVER_S", PATIENCE_S)
     own_server.stop()
     with ThreadPoolExecutor(2) as pool:
-        written = pool.submit(catalog.set_desired, "flights", state="running")
-        read = pool.submit(catalog.jobs)
+        written = pool.submit(catalog.jobs.set_desired, "flights", state="running")
+        read = pool.submit(catalog.jobs.all)
         wait(lambda: catalog._database._away_since_s, "a connection that was refused")
         own_server.start()
         assert written.result(PATIENCE_S).desired_state == "running" and len(read.result(PATIENCE_S)) == 1
@@ -44,17 +44,17 @@ def test_nobody_waits_for_a_server_that_stays_away(
     monkeypatch.setattr(database, "FAILOVER_S", 0.5)
     own_server.stop()
     with pytest.raises(CatalogError, match="check that it is up"):
-        catalog.jobs()
+        catalog.jobs.all()
     monkeypatch.setattr(database, "_RECONNECT_S", 60.0)
     began_s = time.monotonic()
     with pytest.raises(CatalogError):
-        catalog.jobs()
+        catalog.jobs.all()
     with Catalog(catalog._database._url.render_as_string(hide_password=False)) as other, pytest.raises(CatalogError):
         # It never reached the server: the URL may be wrong.
-        other.jobs()
+        other.jobs.all()
     assert time.monotonic() - began_s < 30
     own_server.start()
-    assert len(catalog.jobs()) == 1
+    assert len(catalog.jobs.all()) == 1
 
 
 def test_what_was_answered_before_a_failover_is_there_after_it(register: Callable[[Catalog, str], str]) -> None:
@@ -66,6 +66,6 @@ def test_what_was_answered_before_a_failover_is_there_after_it(register: Callabl
         register(catalog, "flights")
         # Both servers have failed, and both have taken over, before the last answer.
         for parallelism in (3, 4):
-            catalog.set_desired("flights", parallelism=parallelism)
+            catalog.jobs.set_desired("flights", parallelism=parallelism)
             servers.fail_over()
-            assert catalog.job("flights").parallelism == parallelism
+            assert catalog.jobs.get("flights").parallelism == parallelism

@@ -25,12 +25,12 @@ def test_who_waits_for_a_stopped_client_gives_up(
     catalog: Catalog, catalog_url: str, job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Catalog(catalog_url) as stopped, Catalog(catalog_url) as other:
-        with stopped._write_job(job):
+        with stopped._transactions.write_job(job):
             # For the other's connection alone: which of two timeouts is over first would depend on the machine.
             monkeypatch.setattr(database, "_LOCK_TIMEOUT_S", 0.2)
             with pytest.raises(CatalogError, match="lock timeout"):
-                other.set_desired(job, parallelism=1)
-        assert other.set_desired(job, parallelism=1).parallelism == 1
+                other.jobs.set_desired(job, parallelism=1)
+        assert other.jobs.set_desired(job, parallelism=1).parallelism == 1
 
 
 def test_the_server_ends_a_client_that_stays_stopped(
@@ -39,13 +39,16 @@ def test_the_server_ends_a_client_that_stays_stopped(
     with Catalog(catalog_url) as stopped:
         with monkeypatch.context() as short:
             short.setattr(database, "_IDLE_TIMEOUT_S", 2.0)
-            stopped.jobs()
-        with pytest.raises(CatalogError, match="idle-in-transaction timeout"), stopped._write_job(job) as connection:
+            stopped.jobs.all()
+        with (
+            pytest.raises(CatalogError, match="idle-in-transaction timeout"),
+            stopped._transactions.write_job(job) as connection,
+        ):
             # It waits for the row lock, which the server frees long before it gives up.
-            assert catalog.set_desired(job, parallelism=1).parallelism == 1
+            assert catalog.jobs.set_desired(job, parallelism=1).parallelism == 1
             connection.exec_driver_sql("SELECT 1")
         # Its next transaction has a new connection.
-        assert stopped.set_desired(job, parallelism=2).parallelism == 2
+        assert stopped.jobs.set_desired(job, parallelism=2).parallelism == 2
 
 
 def test_a_stopped_client_is_ended_before_the_driver_that_it_silences_counts_as_lost(
@@ -56,19 +59,21 @@ def test_a_stopped_client_is_ended_before_the_driver_that_it_silences_counts_as_
     monkeypatch.setattr(database, "_IDLE_TIMEOUT_S", database._IDLE_TIMEOUT_S / 2)
     liveness = Liveness(running_ms=Liveness().running_ms // 2)
     with Catalog(catalog_url, liveness=liveness) as catalog, Catalog(catalog_url) as stopped:
-        generation = catalog.claim_generation(job, log_path="").generation
-        catalog.heartbeat(job, generation)
+        generation = catalog.generations.claim(job, log_path="").generation
+        catalog.generations.heartbeat(job, generation)
         with (
-            Repeating("heartbeat", lambda: catalog.heartbeat(job, generation), INTERVAL_S / 2),
+            Repeating("heartbeat", lambda: catalog.generations.heartbeat(job, generation), INTERVAL_S / 2),
             pytest.raises(CatalogError, match="idle-in-transaction timeout"),
-            stopped._write_job(job) as connection,
+            stopped._transactions.write_job(job) as connection,
         ):
-            before = catalog.newest_generation(job)
+            before = catalog.generations.newest(job)
             assert before is not None
 
             def beats() -> bool:
-                found = catalog.newest_generation(job)
-                assert found is not None and catalog.is_alive(found), "the supervisor would replace the driver"
+                found = catalog.generations.newest(job)
+                assert found is not None and catalog.generations.is_alive(found), (
+                    "the supervisor would replace the driver"
+                )
                 return found.heartbeat_ms > before.heartbeat_ms
 
             wait(beats, "a heartbeat")

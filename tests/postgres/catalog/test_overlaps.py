@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 from sqlalchemy import Connection
 
-from statecore.catalog import Catalog, EpochRecord, leases, rescales
+from statecore.catalog import Catalog, EpochRecord, leases, runs
 from statecore.errors import GenerationClaimedError, LeaseHeldError, UnknownRecordError
 from tests.support.postgres import Database
 
@@ -25,7 +25,7 @@ Change = Callable[[Catalog], Any]
 def meanwhile(catalog_url: str, postgres_catalog: Database, clock) -> Iterator[Callable[[Change], Future[Any]]]:
     """Begin a change on a connection of its own; return once it is done or waits for a lock."""
     with Catalog(catalog_url, clock=clock) as other, ThreadPoolExecutor(1) as pool:
-        other.jobs()
+        other.jobs.all()
 
         def begin(change: Change) -> Future[Any]:
             outcome = pool.submit(change, other)
@@ -60,97 +60,103 @@ def overlap(catalog: Catalog, meanwhile) -> Callable[..., Any]:
 
 def test_of_two_that_claim_a_generation_the_later_is_refused(catalog: Catalog, job: str, overlap) -> None:
     with pytest.raises(GenerationClaimedError, match="generation 1 is launching"):
-        overlap(lambda c: c.claim_generation(job, log_path="/1"), lambda c: c.claim_generation(job, log_path="/2"))
-    assert [each.log_path for each in catalog.generations(job)] == ["/1"]
+        overlap(lambda c: c.generations.claim(job, log_path="/1"), lambda c: c.generations.claim(job, log_path="/2"))
+    assert [each.log_path for each in catalog.generations.of(job)] == ["/1"]
 
 
 def test_a_driver_that_was_replaced_meanwhile_is_told_by_its_heartbeat(
     catalog: Catalog, job: str, overlap, clock
 ) -> None:
-    catalog.claim_generation(job, log_path="/1")
+    catalog.generations.claim(job, log_path="/1")
     clock.advance(90_000)
-    assert overlap(lambda c: c.claim_generation(job, log_path="/2"), lambda c: c.heartbeat(job, 1)) is False
-    assert [each.state for each in catalog.generations(job)] == ["launching", "failed"]
+    assert (
+        overlap(lambda c: c.generations.claim(job, log_path="/2"), lambda c: c.generations.heartbeat(job, 1)) is False
+    )
+    assert [each.state for each in catalog.generations.of(job)] == ["launching", "failed"]
 
 
 def test_of_two_that_want_a_lease_the_later_is_refused_with_the_first_ones_name(
     catalog: Catalog, job: str, overlap
 ) -> None:
     with pytest.raises(LeaseHeldError, match="run-1"):
-        overlap(lambda c: c.acquire_lease(job, "run-1", 5_000), lambda c: c.acquire_lease(job, "run-2", 5_000))
-    lease = catalog.lease(job)
+        overlap(lambda c: c.leases.acquire(job, "run-1", 5_000), lambda c: c.leases.acquire(job, "run-2", 5_000))
+    lease = catalog.leases.find(job)
     assert lease is not None and lease.owner == "run-1"
 
 
 def test_an_expired_lease_is_either_renewed_or_taken_back(catalog: Catalog, job: str, overlap, clock) -> None:
-    catalog.acquire_lease(job, "run-1", 5_000)
+    catalog.leases.acquire(job, "run-1", 5_000)
     clock.advance(5_000)
-    recovered = overlap(lambda c: c.renew_lease(job, "run-1", 5_000), lambda c: c.recover_expired_lease(job))
+    recovered = overlap(lambda c: c.leases.renew(job, "run-1", 5_000), lambda c: c.leases.recover_expired(job))
     assert recovered is None
-    assert catalog.job(job).desired_state == "stopped"
+    assert catalog.jobs.get(job).desired_state == "stopped"
 
 
 def test_a_run_is_either_aborted_or_done(catalog: Catalog, job: str, overlap) -> None:
     sizes: dict[str, Any] = {"from_parallelism": 2, "to_parallelism": 4}
-    catalog.start_rescale_run("r", job, **sizes)
-    kept = overlap(lambda c: c.abort_rescale_run(job, "ann"), lambda c: c.finish_rescale_run("r"))
+    catalog.runs.start("r", job, **sizes)
+    kept = overlap(lambda c: c.runs.abort(job, "ann"), lambda c: c.runs.finish("r"))
     assert (kept.state, kept.aborted_by) == ("running", "ann")
-    catalog.finish_rescale_run("r", error="aborted by ann")
-    catalog.start_rescale_run("s", job, **sizes)
+    catalog.runs.finish("r", error="aborted by ann")
+    catalog.runs.start("s", job, **sizes)
     with pytest.raises(UnknownRecordError, match="no run changing"):
-        overlap(lambda c: c.finish_rescale_run("s"), lambda c: c.abort_rescale_run(job, "ann"))
-    assert catalog.rescale_run("s").state == "done"
+        overlap(lambda c: c.runs.finish("s"), lambda c: c.runs.abort(job, "ann"))
+    assert catalog.runs.get("s").state == "done"
 
 
 def test_a_parallelism_is_not_applied_to_a_job_that_was_stopped_meanwhile(catalog: Catalog, job: str, overlap) -> None:
-    catalog.set_desired(job, state="running")
-    catalog.claim_generation(job, log_path="/1")
-    asked = catalog.request(job, "rescale", {"parallelism": 4}, "live").id
+    catalog.jobs.set_desired(job, state="running")
+    catalog.generations.claim(job, log_path="/1")
+    asked = catalog.requests.send(job, "rescale", {"parallelism": 4}, "live").id
     applied = overlap(
-        lambda c: c.set_desired(job, state="stopped"), lambda c: c.apply_parallelism(job, 1, 4, asked, {})
+        lambda c: c.jobs.set_desired(job, state="stopped"),
+        lambda c: c.generations.apply_parallelism(job, 1, 4, asked, {}),
     )
     assert applied is False
-    assert (catalog.job(job).parallelism, catalog.get_request(asked).state) == (2, "pending")
+    assert (catalog.jobs.get(job).parallelism, catalog.requests.get(asked).state) == (2, "pending")
 
 
 def test_one_parallelism_is_applied_once(catalog: Catalog, job: str, overlap) -> None:
-    catalog.set_desired(job, state="running")
-    catalog.claim_generation(job, log_path="/1")
-    asked = catalog.request(job, "rescale", {"parallelism": 4}, "live").id
+    catalog.jobs.set_desired(job, state="running")
+    catalog.generations.claim(job, log_path="/1")
+    asked = catalog.requests.send(job, "rescale", {"parallelism": 4}, "live").id
     assert not overlap(
-        lambda c: c.apply_parallelism(job, 1, 4, asked, {"by": 1}),
-        lambda c: c.apply_parallelism(job, 1, 3, asked, {"by": 2}),
+        lambda c: c.generations.apply_parallelism(job, 1, 4, asked, {"by": 1}),
+        lambda c: c.generations.apply_parallelism(job, 1, 3, asked, {"by": 2}),
     )
-    assert (catalog.job(job).parallelism, catalog.get_request(asked).result) == (4, {"by": 1})
+    assert (catalog.jobs.get(job).parallelism, catalog.requests.get(asked).result) == (4, {"by": 1})
 
 
 def test_of_two_that_answer_a_request_the_first_counts(catalog: Catalog, job: str, overlap) -> None:
-    asked = catalog.request(job, "savepoint", {"name": "a"}, "key").id
+    asked = catalog.requests.send(job, "savepoint", {"name": "a"}, "key").id
     found = overlap(
-        lambda c: c.finish_request(asked, result={"url": "/sp"}), lambda c: c.finish_request(asked, error="too late")
+        lambda c: c.requests.finish(asked, result={"url": "/sp"}), lambda c: c.requests.finish(asked, error="too late")
     )
     assert (found.state, found.result, found.error) == ("done", {"url": "/sp"}, None)
 
 
 def test_two_that_ask_under_one_key_get_the_same_request(catalog: Catalog, job: str, overlap) -> None:
     found = overlap(
-        lambda c: c.request(job, "savepoint", {"name": "a"}, "key"),
-        lambda c: c.request(job, "savepoint", {"name": "b"}, "key"),
+        lambda c: c.requests.send(job, "savepoint", {"name": "a"}, "key"),
+        lambda c: c.requests.send(job, "savepoint", {"name": "b"}, "key"),
     )
     assert found.arguments == {"name": "a"}
 
 
 def test_two_steps_that_are_marked_at_once_are_both_kept(catalog: Catalog, job: str, overlap) -> None:
-    catalog.start_rescale_run("run", job, from_parallelism=2, to_parallelism=4)
-    overlap(lambda c: c.mark_step("run", "restart", started=True), lambda c: c.mark_step("run", "verify", started=True))
-    assert set(catalog.rescale_run("run").steps) == {"restart", "verify"}
+    catalog.runs.start("run", job, from_parallelism=2, to_parallelism=4)
+    overlap(
+        lambda c: c.runs.mark_step("run", "restart", started=True),
+        lambda c: c.runs.mark_step("run", "verify", started=True),
+    )
+    assert set(catalog.runs.get("run").steps) == {"restart", "verify"}
 
 
 @pytest.mark.parametrize(
     ("end", "module", "change", "workers"),
     [
-        (lambda c: c.finish_rescale_run("run"), rescales, "_give_back_workers", 1),
-        (lambda c: c.roll_back("j", "run", 5_000, "no quota"), leases, "restore_job", 3),
+        (lambda c: c.runs.finish("run"), runs, "_give_back_workers", 1),
+        (lambda c: c.leases.roll_back("j", "run", 5_000, "no quota"), leases, "restore_job", 3),
     ],
     ids=["done", "rolled back"],
 )
@@ -158,14 +164,14 @@ def test_a_job_is_registered_again_while_a_run_on_its_cluster_ends(
     catalog: Catalog, meanwhile, end: Change, module: Any, change: str, workers: int
 ) -> None:
     def register_again(c: Catalog) -> Any:
-        return c.register_job(
+        return c.jobs.register(
             "j", artifact="/a", store="/s", master_url="m", cluster="local", parallelism=2, max_parallelism=16
         )
 
-    catalog.register_cluster("local", "standalone", {}, 3)
+    catalog.clusters.register("local", "standalone", {}, 3)
     register_again(catalog)
-    catalog.acquire_lease("j", "run", 5_000)
-    catalog.start_rescale_run("run", "j", from_parallelism=2, to_parallelism=2, from_workers=3, to_workers=1)
+    catalog.leases.acquire("j", "run", 5_000)
+    catalog.runs.start("run", "j", from_parallelism=2, to_parallelism=2, from_workers=3, to_workers=1)
     registered, change_cluster = Future[Any](), getattr(module, change)
 
     def held(*arguments: Any) -> None:
@@ -177,20 +183,20 @@ def test_a_job_is_registered_again_while_a_run_on_its_cluster_ends(
     with patch.object(module, change, held):
         end(catalog)
     assert registered.result(30).cluster == "local"
-    assert catalog.cluster("local").desired_workers == workers
+    assert catalog.clusters.get("local").desired_workers == workers
 
 
 def test_a_job_that_two_register_for_the_first_time_is_registered_once(catalog: Catalog, overlap, register) -> None:
     assert overlap(lambda c: register(c, "new"), lambda c: register(c, "new")) == "new"
-    assert [each.name for each in catalog.jobs()] == ["new"]
+    assert [each.name for each in catalog.jobs.all()] == ["new"]
 
 
 def test_a_cluster_that_two_register_for_the_first_time_is_registered_once(catalog: Catalog, overlap) -> None:
     found = overlap(
-        lambda c: c.register_cluster("local", "standalone", {}, 1),
-        lambda c: c.register_cluster("local", "standalone", {}, 2),
+        lambda c: c.clusters.register("local", "standalone", {}, 1),
+        lambda c: c.clusters.register("local", "standalone", {}, 2),
     )
-    assert [each.desired_workers for each in catalog.clusters()] == [found.desired_workers] == [2]
+    assert [each.desired_workers for each in catalog.clusters.all()] == [found.desired_workers] == [2]
 
 
 def test_the_isolation_that_this_rests_on_is_not_the_servers_to_choose(
@@ -206,5 +212,5 @@ def test_the_isolation_that_this_rests_on_is_not_the_servers_to_choose(
 
 def test_an_epoch_that_two_record_is_recorded_once(catalog: Catalog, job: str, overlap) -> None:
     epoch = EpochRecord(job, 1, 0, 1, 2, 10, 10, 0, 1, 1)
-    overlap(lambda c: c.record_epoch(epoch), lambda c: c.record_epoch(epoch))
-    assert catalog.epochs(job) == [epoch]
+    overlap(lambda c: c.epochs.record(epoch), lambda c: c.epochs.record(epoch))
+    assert catalog.epochs.of(job) == [epoch]

@@ -13,8 +13,8 @@ from sqlalchemy import make_url
 from statecore.catalog import Catalog, SourceBacklog
 from statecore.catalog.roles import AIRFLOW, DRIVER, JOB, ROLES, SUPERVISOR
 from statecore.errors import CatalogError
+from tests.contracts.catalog.epochs import epoch
 from tests.contracts.catalog.fixtures import ManualClock, register
-from tests.contracts.catalog.metrics import epoch
 from tests.support.postgres import PostgresServer
 
 As = Callable[[str], Catalog]
@@ -46,47 +46,47 @@ def test_a_supervisor_a_driver_and_airflow_do_their_work(
     as_role: As, catalog: Catalog, job: str, clock: ManualClock
 ) -> None:
     supervisor, driver, airflow = as_role(SUPERVISOR), as_role(DRIVER), as_role(AIRFLOW)
-    catalog.register_cluster("local", "standalone", {}, workers=2)
+    catalog.clusters.register("local", "standalone", {}, workers=2)
     on = {"artifact": "/jobs/flights.py", "store": "/s", "master_url": "spark://127.0.0.1:7077", "cluster": "local"}
-    catalog.register_job(job, **on, parallelism=2, max_parallelism=128)
+    catalog.jobs.register(job, **on, parallelism=2, max_parallelism=128)
     supervisor.create_schema(only_if_new=True)
 
-    airflow.acquire_lease(job, "run-0", 5_000)
-    airflow.start_rescale_run("run-0", job, from_parallelism=2, to_parallelism=1, from_workers=2, to_workers=1)
-    assert airflow.finish_rescale_run("run-0").state == "done"
-    assert catalog.cluster("local").desired_workers == 1
-    airflow.release_lease(job, "run-0")
+    airflow.leases.acquire(job, "run-0", 5_000)
+    airflow.runs.start("run-0", job, from_parallelism=2, to_parallelism=1, from_workers=2, to_workers=1)
+    assert airflow.runs.finish("run-0").state == "done"
+    assert catalog.clusters.get("local").desired_workers == 1
+    airflow.leases.release(job, "run-0")
 
-    airflow.acquire_lease(job, "run-1", 5_000)
-    airflow.start_rescale_run("run-1", job, from_parallelism=2, to_parallelism=4)
-    airflow.set_desired(job, state="running", parallelism=4, artifact="/new.py", artifact_sha256="f" * 64)
-    airflow.set_desired_workers("local", 2)
-    airflow.mark_step("run-1", "lease", started=True)
-    airflow.set_policy(job, {})
-    asked = airflow.request(job, "check_job_file", {"artifact": "/a.py"}, "check")
+    airflow.leases.acquire(job, "run-1", 5_000)
+    airflow.runs.start("run-1", job, from_parallelism=2, to_parallelism=4)
+    airflow.jobs.set_desired(job, state="running", parallelism=4, artifact="/new.py", artifact_sha256="f" * 64)
+    airflow.clusters.set_desired_workers("local", 2)
+    airflow.runs.mark_step("run-1", "lease", started=True)
+    airflow.policies.set(job, {})
+    asked = airflow.requests.send(job, "check_job_file", {"artifact": "/a.py"}, "check")
 
-    assert supervisor.requests_to_supervisor() == [asked]
-    supervisor.finish_request(asked.id, result={})
-    supervisor.report_cluster("local", ready_workers=2)
-    claimed = supervisor.claim_generation(job, log_path="/l", if_wanted=True).generation
+    assert supervisor.requests.to_supervisor() == [asked]
+    supervisor.requests.finish(asked.id, result={})
+    supervisor.clusters.report("local", ready_workers=2)
+    claimed = supervisor.generations.claim(job, log_path="/l", if_wanted=True).generation
 
-    assert driver.heartbeat(job, claimed, lineage=1, epoch=1)
-    driver.record_epoch(epoch(1, 200, generation=claimed))
-    driver.record_backlog(job, claimed, [SourceBacklog("in", 1)])
-    stop = airflow.request(job, "rescale", {"parallelism": 2}, "live")
-    assert driver.next_request(job) is not None
-    assert driver.apply_parallelism(job, claimed, 2, stop.id, {})
-    driver.record_savepoint("/sp", job=job, lineage=1, epoch=1, parallelism=2, reason="")
-    driver.set_desired(job, parallelism=2, max_parallelism=128)
-    driver.clear_start(job, 0)
-    driver.set_desired(job, checkpoint="/cp")
-    driver.end_generation(job, claimed, state="failed", error="x")
+    assert driver.generations.heartbeat(job, claimed, lineage=1, epoch=1)
+    driver.epochs.record(epoch(1, 200, generation=claimed))
+    driver.epochs.record_backlog(job, claimed, [SourceBacklog("in", 1)])
+    stop = airflow.requests.send(job, "rescale", {"parallelism": 2}, "live")
+    assert driver.requests.take_next(job) is not None
+    assert driver.generations.apply_parallelism(job, claimed, 2, stop.id, {})
+    driver.savepoints.record("/sp", job=job, lineage=1, epoch=1, parallelism=2, reason="")
+    driver.jobs.set_desired(job, parallelism=2, max_parallelism=128)
+    driver.jobs.clear_start(job, 0)
+    driver.jobs.set_desired(job, checkpoint="/cp")
+    driver.generations.end(job, claimed, state="failed", error="x")
 
-    assert airflow.savepoints(job) and airflow.epochs(job) and airflow.figures(job)
+    assert airflow.savepoints.of(job) and airflow.epochs.of(job) and airflow.epochs.figures(job)
     clock.advance(5_000)
-    assert supervisor.recover_expired_lease(job) is not None
-    assert supervisor.job(job).artifact == "/jobs/flights.py"
-    assert {each.who for each in catalog.audit(job)} and len(catalog.audit(job)) >= 5
+    assert supervisor.leases.recover_expired(job) is not None
+    assert supervisor.jobs.get(job).artifact == "/jobs/flights.py"
+    assert {each.who for each in catalog.jobs.audit(job)} and len(catalog.jobs.audit(job)) >= 5
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -103,15 +103,15 @@ def test_none_of_them_registers_jobs_or_changes_where_they_run(as_role: As, job:
     ):
         refused(opened, statement)
     with pytest.raises(CatalogError, match="permission denied"):
-        opened.register_job("new", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=1)
+        opened.jobs.register("new", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=1)
 
 
 def test_a_driver_neither_brings_code_nor_starts_jobs_nor_sees_leases(as_role: As, job: str) -> None:
     driver = as_role(DRIVER)
     with pytest.raises(CatalogError, match="permission denied"):
-        driver.set_desired(job, artifact="/evil.py", artifact_sha256="f" * 64)
+        driver.jobs.set_desired(job, artifact="/evil.py", artifact_sha256="f" * 64)
     with pytest.raises(CatalogError, match="permission denied"):
-        driver.set_desired(job, state="running")
+        driver.jobs.set_desired(job, state="running")
     for table in ("clusters", "leases", "policies", "decisions", "rescale_runs"):
         refused(driver, f"SELECT 1 FROM {table}")
 
@@ -121,20 +121,20 @@ def test_a_driver_with_a_role_of_its_job_reaches_no_other(
 ) -> None:
     other = register(catalog, "payments")
     for each in (job, other):
-        claimed = catalog.claim_generation(each, log_path="/l")
-        catalog.heartbeat(each, claimed.generation, lineage=1, epoch=1)
-        catalog.record_epoch(replace(epoch(1, 200, generation=claimed.generation), job=each))
-        catalog.record_savepoint(f"/{each}", job=each, lineage=1, epoch=1, parallelism=2, reason="")
-        catalog.request(each, "savepoint", {"name": "x"}, f"savepoint of {each}")
-    assert as_role(DRIVER).epochs(other) != []
+        claimed = catalog.generations.claim(each, log_path="/l")
+        catalog.generations.heartbeat(each, claimed.generation, lineage=1, epoch=1)
+        catalog.epochs.record(replace(epoch(1, 200, generation=claimed.generation), job=each))
+        catalog.savepoints.record(f"/{each}", job=each, lineage=1, epoch=1, parallelism=2, reason="")
+        catalog.requests.send(each, "savepoint", {"name": "x"}, f"savepoint of {each}")
+    assert as_role(DRIVER).epochs.of(other) != []
     with own_driver(postgres_server, catalog_url, job, clock) as driver:
-        assert driver.job(job).name == job and driver.epochs(job) and driver.savepoints(job)
-        assert driver.heartbeat(job, 1, lineage=1, epoch=2)
-        assert driver.next_request(job) is not None
-        driver.record_backlog(job, 1, [SourceBacklog("in", 1)])
+        assert driver.jobs.get(job).name == job and driver.epochs.of(job) and driver.savepoints.of(job)
+        assert driver.generations.heartbeat(job, 1, lineage=1, epoch=2)
+        assert driver.requests.take_next(job) is not None
+        driver.epochs.record_backlog(job, 1, [SourceBacklog("in", 1)])
 
         with pytest.raises(CatalogError, match=other):
-            driver.job(other)
+            driver.jobs.get(other)
         for table in ("jobs", "generations", "requests", "savepoints", "epochs", "backlogs"):
             assert jobs_in(driver, table) == [job], table
         with driver._database.write() as connection:
@@ -150,7 +150,7 @@ def test_a_driver_with_a_role_of_its_job_reaches_no_other(
             connection.exec_driver_sql(f"SET LOCAL ROLE {DRIVER}")
             found = connection.exec_driver_sql("SELECT DISTINCT job FROM generations").scalars().all()
         assert found == [job]
-    assert catalog.newest_generation(other).epoch == 1  # type: ignore[union-attr]
+    assert catalog.generations.newest(other).epoch == 1  # type: ignore[union-attr]
 
 
 @contextmanager

@@ -63,7 +63,7 @@ class Feed:
             return False
         assert newest.watermark_ms is not None and newest.next_event_timer_ms is not None
         # An epoch is in the catalog once its outputs are published.
-        published = {each.epoch for each in self._bench.catalog.epochs(JOB, limit=5)}
+        published = {each.epoch for each in self._bench.catalog.epochs.of(JOB, limit=5)}
         return newest.next_event_timer_ms > newest.watermark_ms and newest.epoch in published
 
 
@@ -74,9 +74,9 @@ def cut(arrived: Sequence[Any], seed: int) -> Iterator[Sequence[Any]]:
 
 
 def ask(bench: Bench, parallelism: int) -> RequestRecord:
-    asked = bench.catalog.request(JOB, "rescale", {"parallelism": parallelism}, f"live-{parallelism}")
-    wait(lambda: bench.catalog.get_request(asked.id).state in ("done", "failed"), "the rescale")
-    return bench.catalog.get_request(asked.id)
+    asked = bench.catalog.requests.send(JOB, "rescale", {"parallelism": parallelism}, f"live-{parallelism}")
+    wait(lambda: bench.catalog.requests.get(asked.id).state in ("done", "failed"), "the rescale")
+    return bench.catalog.requests.get(asked.id)
 
 
 def assert_is_the_truth(bench: Bench, feed: Feed) -> None:
@@ -98,7 +98,7 @@ def test_kills_a_live_rescale_and_a_restart_change_no_row(
     monkeypatch.setenv("STATECORE_FAULTS", ",".join(f"{point}@{epoch}" for point, epoch in KILLS.items()))
     monkeypatch.setenv("STATECORE_FAULT_DIR", str(hits))
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=2)
     feed = Feed(bench)
     with supervised(bench, tmp_path / "logs"):
         feed.files(3)
@@ -106,7 +106,7 @@ def test_kills_a_live_rescale_and_a_restart_change_no_row(
         assert answer.error is None
         feed.files(1)
     assert {file.name for file in hits.iterdir()} == set(KILLS)
-    assert [each.state for each in bench.catalog.generations(JOB)] == ["stopped", "failed", "failed"]
+    assert [each.state for each in bench.catalog.generations.of(JOB)] == ["stopped", "failed", "failed"]
     assert bench.newest().parallelism == 3
     assert_is_the_truth(bench, feed)
     monkeypatch.delenv("STATECORE_FAULTS")

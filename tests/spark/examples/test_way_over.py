@@ -80,7 +80,7 @@ def test_a_job_goes_on_from_a_query_as_the_query_does(spark: SparkSession, bench
         bench.wait_done()
         end = bench.stop("end")
     # Nothing is read twice: epochs count on from the query's three batches.
-    assert [each.epoch for each in bench.catalog.epochs("totals") if each.rows] == [3, 4]
+    assert [each.epoch for each in bench.catalog.epochs.of("totals") if each.rows] == [3, 4]
     assert bench.newest().rows_total == 2 * ROWS
     stream.run()
     found = stream.state(str(bench.store / str(end)))

@@ -159,7 +159,7 @@ def test_two_keyed_operators_and_a_broadcast_give_what_the_functions_give_alone(
     # One operator follows the job, the job file fixes the other's.
     subtasks = [[len(operator.subtasks) for operator in manifest.operators] for manifest in history(bench)]
     assert [counts for counts, _ in groupby(subtasks)] == [[3, 2], [2, 2], [4, 2], [1, 2]]
-    assert bench.catalog.newest_generation(JOB).error is None  # type: ignore[union-attr]
+    assert bench.catalog.generations.newest(JOB).error is None  # type: ignore[union-attr]
     assert_as_alone(spark, bench, steps)
 
 
@@ -168,14 +168,14 @@ def on_cluster(bench: Bench, master: StandaloneMaster, folder: Path) -> Iterator
     """Run a supervisor with a cluster; end the job, the workers and the supervisor."""
     addresses = {"master_url": master.master_url, "master_web_url": master.web_url}
     places = {"run_dir": str(folder / "workers"), "log_dir": str(folder / "logs"), "memory_per_worker": "512m"}
-    bench.catalog.register_cluster("c", "standalone", {**addresses, **places}, workers=1)
+    bench.catalog.clusters.register("c", "standalone", {**addresses, **places}, workers=1)
     with supervised(bench, folder / "logs"):
         try:
             yield
         finally:
             if not bench.generation().ended:
                 bench.stop("end")
-            bench.catalog.set_desired_workers("c", 0)
+            bench.catalog.clusters.set_desired_workers("c", 0)
             wait(lambda: not list((folder / "workers").glob("*.pid")), "the workers to end")
 
 
@@ -185,8 +185,8 @@ def test_it_runs_unchanged_on_a_cluster_that_grows_and_shrinks_under_it(
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
     with StandaloneMaster(tmp_path / "master") as master, on_cluster(bench, master, tmp_path):
         steps, feed = begin(bench, master.master_url)
-        bench.catalog.set_desired(JOB, state="running", parallelism=1)
-        wait(lambda: bench.catalog.newest_generation(JOB) is not None, "the driver")
+        bench.catalog.jobs.set_desired(JOB, state="running", parallelism=1)
+        wait(lambda: bench.catalog.generations.newest(JOB) is not None, "the driver")
         feed([Rule("even", 2, 1)], [])
         feed([], records(*range(100, 130)))
         feed([Rule("even", 3, 2), Rule("odd", 5, 3)], [])
@@ -204,7 +204,7 @@ def test_it_runs_unchanged_on_a_cluster_that_grows_and_shrinks_under_it(
         assert ask(bench, 4).error is None
         # An epoch of timers may use it before that of the records.
         before = len(layouts())
-        bench.catalog.set_desired_workers("c", 2)
+        bench.catalog.clusters.set_desired_workers("c", 2)
         wait(lambda: log().count("Registered executor") == 2, "the executor")
         feed([], records(*range(130, 160)))
         assert [2, 2] in layouts()[before:]
@@ -213,7 +213,7 @@ def test_it_runs_unchanged_on_a_cluster_that_grows_and_shrinks_under_it(
         hold.touch()
         steps.append(offer(bench, [], records(*chain.HELD)))
         wait((tmp_path / "held").exists, "the epoch to be held up")
-        bench.catalog.set_desired_workers("c", 1)
+        bench.catalog.clusters.set_desired_workers("c", 1)
         wait(lambda: "Decommission executors" in log(), "the executor to be told")
         before = len(layouts())
         hold.unlink()

@@ -25,7 +25,7 @@ def test_a_restored_state_that_the_job_left_out_is_refused_unless_allowed(spark:
     bench.feed()
     with bench.running(2):
         bench.wait_done()
-    original = Path(bench.catalog.job(JOB).artifact)
+    original = Path(bench.catalog.jobs.get(JOB).artifact)
     smaller = original.read_text().replace("self.newest = ctx.get_list_state(NEWEST)", "")
     smaller = smaller.replace("self.newest.update([*self.newest.get(), value.n][-2:])", "")
     artifact = bench.input.parent / "smaller.py"
@@ -35,7 +35,7 @@ def test_a_restored_state_that_the_job_left_out_is_refused_unless_allowed(spark:
         bench.feed()
         bench.wait_failed()
     assert "restored state 'newest'" in (bench.generation().error or "")
-    bench.catalog.set_desired(JOB, allow_non_restored_state=True)
+    bench.catalog.jobs.set_desired(JOB, allow_non_restored_state=True)
     with bench.running(2):
         bench.wait_done()
     assert len(read_savepoint(spark, newest_path(bench), "totals", "newest").collect()) == KEYS
@@ -46,12 +46,12 @@ def test_an_operator_that_left_the_job_is_refused_unless_allowed(spark: Any, ben
     with bench.running(2):
         bench.wait_done()
     artifact = bench.input.parent / "renamed.py"
-    artifact.write_text(Path(bench.catalog.job(JOB).artifact).read_text().replace('uid="totals"', 'uid="sums"'))
+    artifact.write_text(Path(bench.catalog.jobs.get(JOB).artifact).read_text().replace('uid="totals"', 'uid="sums"'))
     bench.register(artifact=artifact)
     with bench.running(2):
         bench.wait_failed()
     assert "'totals'" in (bench.generation().error or "")
-    bench.catalog.set_desired(JOB, allow_non_restored_state=True)
+    bench.catalog.jobs.set_desired(JOB, allow_non_restored_state=True)
     with bench.running(2):
         bench.feed()
         bench.wait_done()
@@ -66,7 +66,7 @@ def test_a_job_file_that_a_rollback_brings_back_goes_on_after_epochs_with_state_
     bench.feed()
     with bench.running(2):
         bench.wait_done()
-    old = Path(bench.catalog.job(JOB).artifact).read_text()
+    old = Path(bench.catalog.jobs.get(JOB).artifact).read_text()
     added = 'ctx.get_state(ValueStateDescriptor("added", "int"))'
     new = old.replace("        self.newest = ", f"        self.added = {added}\n        self.newest = ")
     new = new.replace("        if value.n % 50", "        self.added.update(1)\n        if value.n % 50")
@@ -74,14 +74,14 @@ def test_a_job_file_that_a_rollback_brings_back_goes_on_after_epochs_with_state_
     new += '    twice.process(Totals(), output="k string, n bigint", uid="again")\n'
     artifact = bench.input.parent / "new.py"
     artifact.write_text(new)
-    bench.catalog.acquire_lease(JOB, "upgrade", 600_000)
-    bench.catalog.set_desired(JOB, state="stopped", artifact=str(artifact))
+    bench.catalog.leases.acquire(JOB, "upgrade", 600_000)
+    bench.catalog.jobs.set_desired(JOB, state="stopped", artifact=str(artifact))
     with bench.running(2):
         bench.feed()
         wait(lambda: bench.generation().ended or len(bench.newest().operators) == 2, "an epoch of the new file")
     newest = bench.newest()
     assert [operator.uid for operator in newest.operators] == ["totals", "again"], bench.generation().error
-    bench.catalog.roll_back(JOB, "upgrade", 600_000, "step verify failed")
+    bench.catalog.leases.roll_back(JOB, "upgrade", 600_000, "step verify failed")
     # Twice: a state that the old file does not know stays, so its next driver needs leave, too.
     for _ in range(2):
         with bench.running():

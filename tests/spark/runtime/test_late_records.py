@@ -49,9 +49,9 @@ def test_late_records_go_to_their_side_output_and_are_counted_per_source(spark: 
     assert bench.published("sums", ("k", "n", "sum")) == Counter(map(tuple, alone.output))
     # Without a side output the function gets them as ever.
     assert bench.published("judged", ("n", "late")) == judged
-    assert [epoch.late_rows for epoch in bench.catalog.epochs(JOB)] == [{"records": count} for count in late]
+    assert [epoch.late_rows for epoch in bench.catalog.epochs.of(JOB)] == [{"records": count} for count in late]
     assert sum(late) == sum(count for (_, is_late), count in judged.items() if is_late)
-    figures = [(epoch.rows_out, epoch.state_rows, epoch.state_bytes) for epoch in bench.catalog.epochs(JOB)]
+    figures = [(epoch.rows_out, epoch.state_rows, epoch.state_bytes) for epoch in bench.catalog.epochs.of(JOB)]
     assert figures == [(each.rows_out, each.state_rows, each.state_bytes) for each in history(bench)]
     assert min(figures[-1]) > 0
 
@@ -67,8 +67,8 @@ def test_a_broadcast_source_has_a_part_in_event_time_and_lateness_is_known_furth
         bench.feed_table(pa.table({"n": pa.array([seconds], pa.int64()), "at": at}), source)
         wait(lambda: bench.rows_done() > before, "the record")
         newest = bench.newest()
-        wait(lambda: len(bench.catalog.epochs(JOB)) > newest.epoch, "its figures")
-        return newest.watermark_ms, bench.catalog.epochs(JOB)[-1].late_rows
+        wait(lambda: len(bench.catalog.epochs.of(JOB)) > newest.epoch, "its figures")
+        return newest.watermark_ms, bench.catalog.epochs.of(JOB)[-1].late_rows
 
     with bench.running(2):
         # Nobody knows yet how far the other source is.

@@ -185,7 +185,7 @@ def test_the_catalog_in_the_folder_knows_the_runs(local: Bench) -> None:
     local.feed(10)
     run(local)
     with Catalog(f"sqlite:///{local.input.parent / 'runs' / 'catalog.db'}") as catalog:
-        (generation,) = catalog.generations(JOB)
+        (generation,) = catalog.generations.of(JOB)
         assert generation.state == "stopped"
-        assert [each.epoch for each in catalog.savepoints(JOB)] == [0]
-        assert catalog.job(JOB).settings["input"] == str(local.input)
+        assert [each.epoch for each in catalog.savepoints.of(JOB)] == [0]
+        assert catalog.jobs.get(JOB).settings["input"] == str(local.input)

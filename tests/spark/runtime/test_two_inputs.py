@@ -140,7 +140,7 @@ def test_every_union_and_connection_gives_what_its_function_gives_alone(spark: A
     restored = restore(bench, bench.newest(), uid="pairs")
     for name in ("held", "__event_timers"):
         assert physical(restored, name) == physical(alone.pairs.keyed_backend, name), name
-    late = [record.late_rows for record in bench.catalog.epochs(bench.newest().job, limit=20)]
+    late = [record.late_rows for record in bench.catalog.epochs.of(bench.newest().job, limit=20)]
     assert any(each["one"] for each in late) and any(each["other"] for each in late)
 
 

@@ -57,4 +57,4 @@ class TestDefinition:
             ManifestError, match=r"job.json, which is not a job definition .*; register the job by hand"
         ):
             rebuild_job(catalog, store.files.url)
-        assert catalog.jobs() == []
+        assert catalog.jobs.all() == []

@@ -54,7 +54,7 @@ def test_a_server_that_does_not_answer_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"postgresql+psycopg://u@127.0.0.1:{silent.getsockname()[1]}/d?connect_timeout=2"
         with Catalog(url) as catalog, pytest.raises(CatalogError, match=r"timeout.*expected a reachable database"):
-            catalog.jobs()
+            catalog.jobs.all()
 
 
 def test_a_server_that_is_not_there_is_named_on_one_line() -> None:
@@ -64,7 +64,7 @@ def test_a_server_that_is_not_there_is_named_on_one_line() -> None:
         Catalog(f"postgresql+psycopg://u@127.0.0.1:{port}/d") as catalog,
         pytest.raises(CatalogError, match="expected a reachable database") as refused,
     ):
-        catalog.jobs()
+        catalog.jobs.all()
     assert "\n" not in str(refused.value)
 
 
@@ -78,9 +78,9 @@ def test_a_second_catalog_of_a_process_does_not_end_the_locks_of_the_first(tmp_p
 
     with Catalog(url) as catalog:
         catalog.create_schema()
-        catalog.register_job("early", **job)
+        catalog.jobs.register("early", **job)
         Catalog(url).close()
         # A process that takes itself for the last one removes the write-ahead log when it leaves.
-        elsewhere("catalog.jobs()")
-        catalog.register_job("late", **job)
-        assert elsewhere("print([job.name for job in catalog.jobs()])") == "['early', 'late']\n"
+        elsewhere("catalog.jobs.all()")
+        catalog.jobs.register("late", **job)
+        assert elsewhere("print([job.name for job in catalog.jobs.all()])") == "['early', 'late']\n"

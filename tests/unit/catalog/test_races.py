@@ -19,7 +19,7 @@ def test_of_several_processes_at_once_exactly_one_wins(
     assert [len(won) for won in result.values()] == [1] * ROUNDS
     for turn, (winner,) in result.items():
         if action == "claim":
-            assert [g.log_path for g in catalog.generations(f"job-{turn}")] == [f"/{winner}"]
+            assert [g.log_path for g in catalog.generations.of(f"job-{turn}")] == [f"/{winner}"]
         else:
-            lease = catalog.lease(f"job-{turn}")
+            lease = catalog.leases.find(f"job-{turn}")
             assert lease is not None and lease.owner == f"racer-{winner}"

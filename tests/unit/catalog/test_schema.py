@@ -49,4 +49,4 @@ def test_an_upgrade_that_fails_half_way_changes_nothing(empty_url: str) -> None:
         assert catalog.revision() is None
         run(empty_url, "DROP TABLE policies")
         catalog.create_schema()
-        assert catalog.jobs() == []
+        assert catalog.jobs.all() == []

@@ -58,8 +58,8 @@ class TestRebuild:
         assert first == "orders: epoch 7 of lineage 1, 1 savepoints, stopped"
         assert "spark.ssl.keyStorePassword" in secrets
         assert "'big'" in cluster and "--cluster big" in cluster
-        assert catalog.job("orders").store == store.files.url
-        assert [each.path for each in catalog.savepoints("orders")] == [f"{savepoint}/manifest.json"]
+        assert catalog.jobs.get("orders").store == store.files.url
+        assert [each.path for each in catalog.savepoints.of("orders")] == [f"{savepoint}/manifest.json"]
         listed = json.loads(run("jobs", "--json").stdout)
         assert [(each["driver"], each["generation"], each["epoch"]) for each in listed] == [("stopped", 3, 7)]
         assert run("start", "orders", "--from", savepoint).returncode == 0

@@ -20,12 +20,12 @@ class TestSavepointsOfAJob:
         committed(store)
         with running(url, store) as driver:
             done = run("savepoint", "create", job, "--name", "deploy", "--reason", "before 2.0")
-            assert catalog.is_alive(catalog.newest_generation(job))
+            assert catalog.generations.is_alive(catalog.generations.newest(job))
             assert driver.generation == 1
         path = f"{store.files.url}/savepoints/deploy/manifest.json"
         assert done == (0, f"{path}\n", "")
         assert store.manifest("savepoints/deploy/manifest.json").epoch == 7
-        assert [(each.path, each.reason) for each in catalog.savepoints(job)] == [(path, "before 2.0")]
+        assert [(each.path, each.reason) for each in catalog.savepoints.of(job)] == [(path, "before 2.0")]
 
     def test_without_a_name_each_gets_its_own(self, url: str, job: str, store: CheckpointStore) -> None:
         committed(store)
@@ -67,18 +67,18 @@ class TestSavepointsOfAJob:
         committed(store, epoch=8)
         with running(url, store):
             assert run("savepoint", "create", job, "--name", "nightly").returncode == 0
-        assert [each.epoch for each in catalog.savepoints(job)] == [8]
+        assert [each.epoch for each in catalog.savepoints.of(job)] == [8]
 
     def test_a_copy_is_asked_for_by_its_absolute_path(
         self, url: str, catalog: Catalog, job: str, store: CheckpointStore, tmp_path: Path
     ) -> None:
-        catalog.claim_generation(job, log_path="/logs/1.log")
+        catalog.generations.claim(job, log_path="/logs/1.log")
         for target, expected in (("backup", str(REPO / "backup")), ("s3://bucket/x", "s3://bucket/x")):
             done = run("savepoint", "create", job, "--copy-to", target, "--timeout", "0")
-            request = catalog.next_request(job)
+            request = catalog.requests.take_next(job)
             assert request is not None and request.kind == "savepoint"
             assert request.arguments["target"] == expected
-            catalog.finish_request(request.id, result={})
+            catalog.requests.finish(request.id, result={})
             # Nobody answered in time.
             assert_refused(done, "no savepoint of orders was taken", "no answer after 0 s", "/logs/1.log")
 
@@ -88,15 +88,15 @@ class TestSavepointsOfAJob:
 
     def test_without_a_driver_nothing_is_asked(self, catalog: Catalog, job: str, store: CheckpointStore) -> None:
         assert_refused(run("savepoint", "create", job), "no live driver of orders", f"{store.files.url}/manifests")
-        assert catalog.next_request(job) is None
+        assert catalog.requests.take_next(job) is None
 
     @pytest.mark.parametrize("name", ["a/b", "..", "."])
     def test_a_name_that_is_none_of_a_folder_is_refused_before_anything_is_asked(
         self, url: str, catalog: Catalog, job: str, store: CheckpointStore, name: str
     ) -> None:
-        catalog.claim_generation(job, log_path="/l")
+        catalog.generations.claim(job, log_path="/l")
         assert_refused(run("savepoint", "create", job, "--name", name), repr(name))
-        assert catalog.next_request(job) is None
+        assert catalog.requests.take_next(job) is None
 
     @pytest.mark.parametrize("command", ["create", "list"])
     def test_an_unknown_job_is_refused_and_the_known_ones_are_named(self, job: str, command: str) -> None:
@@ -107,7 +107,7 @@ class TestSavepointsOfAJob:
     ) -> None:
         long = tmp_path / ("x" * 150)
         for epoch in (3, 9):
-            catalog.record_savepoint(
+            catalog.savepoints.record(
                 f"{long}/{epoch}", job=job, lineage=1, epoch=epoch, parallelism=2, reason=f"reason [{epoch}]",
                 created_ms=epoch * 1000,
             )  # fmt: skip

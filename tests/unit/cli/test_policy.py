@@ -16,7 +16,7 @@ def test_what_is_not_given_stays(catalog: Catalog, job: str) -> None:
     assert run("policy", "set", job, "--min-parallelism", "2").stdout == "orders: policy off, parallelism 2 to 8\n"
     told = json.loads(run("policy", "set", job, "--json").stdout)
     assert (told["enabled"], told["settings"]["min_parallelism"]) == (False, 2)
-    policy = catalog.policy(job)
+    policy = catalog.policies.find(job)
     assert policy is not None
     known = {name: policy.settings[name] for name in ("max_parallelism", "min_parallelism", "cooldown_s", "method")}
     assert known == {"max_parallelism": 8, "min_parallelism": 2, "cooldown_s": 60.0, "method": "live"}
@@ -58,7 +58,7 @@ def test_steps_and_alignment_are_set_and_shown(catalog: Catalog, job: str) -> No
 
 
 def test_settings_newer_than_a_policy_are_shown_with_their_defaults(catalog: Catalog, job: str) -> None:
-    catalog.set_policy(job, {"max_parallelism": 8})
+    catalog.policies.set(job, {"max_parallelism": 8})
     told = json.loads(run("policy", "show", job, "--json").stdout)["policy"]["settings"]
     assert (told["max_parallelism"], told["time_zone"], told["observe"]) == (8, "UTC", False)
 
@@ -68,15 +68,15 @@ def test_limits_that_do_not_fit_are_refused_and_nothing_changes(catalog: Catalog
     assert_refused(run("policy", "set", job, "--min-parallelism", "5"), "min parallelism 5 above max parallelism 4")
     assert_refused(run("policy", "set", job, "--method", "rewrite"), "method")
     assert_refused(run("policy", "set", "nobody", "--max-parallelism", "4"), "nobody")
-    policy = catalog.policy(job)
+    policy = catalog.policies.find(job)
     assert policy is not None and (policy.settings["min_parallelism"], policy.version) == (1, 0)
 
 
 def test_a_policy_and_what_it_found_are_shown(catalog: Catalog, job: str) -> None:
     assert "policy set orders" in run("policy", "show", job).stdout
-    seen = catalog.set_policy(job, {"max_parallelism": 8})
+    seen = catalog.policies.set(job, {"max_parallelism": 8})
     assert "never; is the DAG autoscale on?" in run("policy", "show", job).stdout
-    catalog.save_memory(seen, {}, "40 rows wait [x]")
+    catalog.policies.save_memory(seen, {}, "40 rows wait [x]")
     shown = run("policy", "show", job).stdout
     shown = " ".join(shown.split())
     for part in (
@@ -93,10 +93,10 @@ def test_a_policy_and_what_it_found_are_shown(catalog: Catalog, job: str) -> Non
 
 
 def test_what_ails_a_job_is_shown(catalog: Catalog, job: str) -> None:
-    catalog.set_policy(job, {"max_parallelism": 8})
+    catalog.policies.set(job, {"max_parallelism": 8})
     for _ in range(2):
-        generation = catalog.claim_generation(job, log_path="log").generation
-        catalog.end_generation(job, generation, state="failed", error="no disk [full]")
+        generation = catalog.generations.claim(job, log_path="log").generation
+        catalog.generations.end(job, generation, state="failed", error="no disk [full]")
     shown = " ".join(run("policy", "show", job).stdout.split())
     assert "diagnosis failing: the last 2 drivers failed, the newest with: no disk [full]: remove the cause" in shown
     assert json.loads(run("policy", "show", job, "--json").stdout)["diagnosis"]["name"] == "failing"
@@ -104,8 +104,8 @@ def test_what_ails_a_job_is_shown(catalog: Catalog, job: str) -> None:
 
 def test_a_policy_whose_rescales_failed_is_shown_as_blocked_until_it_is_set_again(catalog: Catalog, job: str) -> None:
     for number in range(3):
-        seen = catalog.policy(job) or catalog.set_policy(job, {"max_parallelism": 8})
-        made = catalog.record_decision(
+        seen = catalog.policies.find(job) or catalog.policies.set(job, {"max_parallelism": 8})
+        made = catalog.policies.record_decision(
             seen,
             {},
             from_parallelism=2,
@@ -117,9 +117,9 @@ def test_a_policy_whose_rescales_failed_is_shown_as_blocked_until_it_is_set_agai
             figures={},
         )
         assert made is not None
-        catalog.claim_decision(made.id, f"run-{number}")
-        catalog.start_rescale_run(f"run-{number}", job, from_parallelism=2, to_parallelism=4)
-        catalog.finish_rescale_run(f"run-{number}", error="no quota")
+        catalog.policies.claim_decision(made.id, f"run-{number}")
+        catalog.runs.start(f"run-{number}", job, from_parallelism=2, to_parallelism=4)
+        catalog.runs.finish(f"run-{number}", error="no quota")
     for shown in (run("policy", "show", job).stdout, run("status", job).stdout):
         words = " ".join(shown.split())
         assert "blocked: the last 3 rescales of this policy failed, the newest with: no quota" in words
@@ -131,8 +131,8 @@ def test_a_policy_whose_rescales_failed_is_shown_as_blocked_until_it_is_set_agai
 
 def test_decisions_are_listed_with_what_came_of_them(catalog: Catalog, job: str) -> None:
     for workers in (None, 2):
-        seen = catalog.policy(job) or catalog.set_policy(job, {"max_parallelism": 8})
-        made = catalog.record_decision(
+        seen = catalog.policies.find(job) or catalog.policies.set(job, {"max_parallelism": 8})
+        made = catalog.policies.record_decision(
             seen,
             {},
             from_parallelism=2,
@@ -144,7 +144,7 @@ def test_decisions_are_listed_with_what_came_of_them(catalog: Catalog, job: str)
             figures={"waiting": 9_000},
         )
         assert made is not None
-        catalog.end_decision(made.id, "refused", "run-7 has the lease")
+        catalog.policies.end_decision(made.id, "refused", "run-7 has the lease")
     listed = run("policy", "decisions", job).stdout
     for part in ("2 -> 4", "1 -> 2", "refused", "9,000 rows wait", "run-7 has the lease"):
         assert part in listed

@@ -46,7 +46,7 @@ class TestRegister:
     def test_the_checkpoint_says_how_many_partitions(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
         done = register(tmp_path, "--setting", "in=/data")
         assert (done.returncode, done.stdout) == (0, "registered totals: a query of Spark's own, 3 state partitions\n")
-        job = catalog.job("totals")
+        job = catalog.jobs.get("totals")
         assert (job.checkpoint, job.parallelism, job.is_query) == (str(made.root), 3, True)
         assert job.settings == {"in": "/data"}
         assert json.loads(run("status", "totals", "--json").stdout)["checkpoint"] == str(made.root)
@@ -57,7 +57,7 @@ class TestRegister:
         assert done.returncode == 2
         assert "found no --parallelism" in " ".join(done.stderr.replace("│", "").split())
         assert register(tmp_path, "--parallelism", "4", checkpoint=tmp_path / "new").returncode == 0
-        assert catalog.job("totals").parallelism == 4
+        assert catalog.jobs.get("totals").parallelism == 4
 
     def test_another_number_than_the_checkpoint_has_is_refused(self, tmp_path: Path, made: Handmade) -> None:
         refused = register(tmp_path, "--parallelism", "4")
@@ -67,9 +67,9 @@ class TestRegister:
         register(tmp_path)
         five = make(tmp_path / "five", Operator(partitions=5))
         assert run("register", "totals", "--checkpoint", five.root).returncode == 0
-        job = catalog.job("totals")
+        job = catalog.jobs.get("totals")
         assert (job.checkpoint, job.parallelism) == (str(five.root), 5)
-        changes = [each.change.get("checkpoint") for each in catalog.audit("totals")]
+        changes = [each.change.get("checkpoint") for each in catalog.jobs.audit("totals")]
         assert [str(made.root), str(five.root)] in changes
 
     def test_a_running_query_keeps_its_checkpoint(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
@@ -78,7 +78,7 @@ class TestRegister:
         five = make(tmp_path / "five", Operator(partitions=5))
         refused = run("register", "totals", "--checkpoint", five.root)
         assert_refused(refused, f"running, or about to run, on {made.root}", "`statecore stop totals` first")
-        assert catalog.job("totals").checkpoint == str(made.root)
+        assert catalog.jobs.get("totals").checkpoint == str(made.root)
 
     def test_a_checkpoint_has_one_job(self, tmp_path: Path, made: Handmade) -> None:
         register(tmp_path)
@@ -138,9 +138,9 @@ class TestStop:
         origin = read_origin(open_store(url))
         assert origin is not None
         assert (origin.path, origin.action) == (str(made.root), "clone")
-        (recorded,) = catalog.savepoints("totals")
+        (recorded,) = catalog.savepoints.of("totals")
         assert (recorded.path, recorded.lineage, recorded.epoch, recorded.parallelism) == (url, 1, 2, 3)
-        assert catalog.job("totals").desired_state == "stopped"
+        assert catalog.jobs.get("totals").desired_state == "stopped"
 
     def test_before_the_first_batch_there_is_no_savepoint(self, tmp_path: Path) -> None:
         register(tmp_path, "--parallelism", "2")
@@ -192,7 +192,7 @@ class TestSavepoints:
         url, before = stopped(tmp_path), made.files()
         assert json.loads(run("savepoint", "drop", url, "--json").stdout)["path"] == url
         assert not Path(url).exists()
-        assert catalog.savepoints("totals") == []
+        assert catalog.savepoints.of("totals") == []
         assert made.files() == before
 
     def test_a_drop_that_was_cut_off_is_done_by_the_next(self, tmp_path: Path, made: Handmade) -> None:
@@ -214,16 +214,16 @@ class TestSavepoints:
         register(tmp_path)
         url = stopped(tmp_path)
         # As somebody may have registered it by the catalog's API.
-        catalog.set_desired("totals", checkpoint=f"{Path(url).parent}/./{Path(url).name}")
+        catalog.jobs.set_desired("totals", checkpoint=f"{Path(url).parent}/./{Path(url).name}")
         assert_refused(run("savepoint", "drop", url), "to be the checkpoint of job 'totals'")
 
     def test_one_that_a_rescale_may_need_stays(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
         register(tmp_path)
         url = stopped(tmp_path)
-        catalog.start_rescale_run("r1", "totals", from_parallelism=3, to_parallelism=4)
-        catalog.update_rescale_run("r1", savepoint=url.removeprefix(f"{tmp_path}/totals/"))
+        catalog.runs.start("r1", "totals", from_parallelism=3, to_parallelism=4)
+        catalog.runs.update("r1", savepoint=url.removeprefix(f"{tmp_path}/totals/"))
         assert_refused(run("savepoint", "drop", url), "in use by the rescale r1 of job 'totals'")
-        catalog.finish_rescale_run("r1")
+        catalog.runs.finish("r1")
         assert run("savepoint", "drop", url).returncode == 0
 
 
@@ -231,13 +231,13 @@ def test_a_lost_catalog_is_rebuilt_from_the_store(tmp_path: Path, catalog: Catal
     register(tmp_path)
     url = stopped(tmp_path)
     # What a generation writes before it starts the query.
-    write_definition(open_store(str(tmp_path / "totals")), definition_of(catalog.job("totals")))
+    write_definition(open_store(str(tmp_path / "totals")), definition_of(catalog.jobs.get("totals")))
     new = f"sqlite:///{tmp_path}/new.db"
     done = run("catalog", "rebuild", tmp_path / "totals", "--catalog", new, "--json")
     (rebuilt,) = json.loads(done.stdout)
     assert (rebuilt["job"], rebuilt["savepoints"], rebuilt["epoch"]) == ("totals", 1, 2)
     with Catalog(new) as opened:
-        job, (savepoint,) = opened.job("totals"), opened.savepoints("totals")
+        job, (savepoint,) = opened.jobs.get("totals"), opened.savepoints.of("totals")
     assert (job.checkpoint, job.parallelism, job.desired_state) == (str(made.root), 3, "stopped")
     assert (savepoint.path, savepoint.epoch, savepoint.parallelism) == (url, 2, 3)
 
@@ -248,7 +248,7 @@ class TestStartFrom:
         url = stopped(tmp_path)
         done = run("start", "totals", "--from", f"savepoints/{Path(url).name}", "--json")
         assert done.returncode == 0, done
-        job = catalog.job("totals")
+        job = catalog.jobs.get("totals")
         assert job.checkpoint is not None
         assert (job.desired_state, Path(job.checkpoint).parent) == ("running", tmp_path / "totals" / "checkpoints")
         assert open_checkpoint(job.checkpoint).batch == 2
@@ -261,9 +261,9 @@ class TestStartFrom:
         made.write("offsets/3", (made.root / "offsets/2").read_bytes())
         refused = run("start", "totals", "--from", url)
         assert_refused(refused, f"found batch 3 begun in {made.root}", "which is at batch 2", "add --roll-back")
-        assert catalog.job("totals").checkpoint == str(made.root)
+        assert catalog.jobs.get("totals").checkpoint == str(made.root)
         assert run("start", "totals", "--from", url, "--roll-back").returncode == 0
-        assert catalog.job("totals").checkpoint != str(made.root)
+        assert catalog.jobs.get("totals").checkpoint != str(made.root)
 
     def test_another_batch_under_the_same_number_is_one_to_leave_behind(
         self, tmp_path: Path, catalog: Catalog, made: Handmade
@@ -275,13 +275,13 @@ class TestStartFrom:
         made.remove("offsets/2")
         made.write("offsets/2", offsets.replace('"batchTimestampMs":', '"batchTimestampMs":9'))
         assert_refused(run("start", "totals", "--from", url), "does not have that one", "add --roll-back")
-        assert catalog.job("totals").desired_state == "stopped"
+        assert catalog.jobs.get("totals").desired_state == "stopped"
 
     def test_its_number_of_partitions_is_the_jobs(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
         register(tmp_path)
         five = make(tmp_path / "five", Operator(partitions=5), batches=3)
         assert run("start", "totals", "--from", five.root).returncode == 0
-        assert catalog.job("totals").parallelism == 5
+        assert catalog.jobs.get("totals").parallelism == 5
 
     def test_a_running_job_does_not_begin_anew(self, tmp_path: Path, made: Handmade) -> None:
         register(tmp_path)
@@ -312,7 +312,7 @@ def test_what_a_query_cannot_have_is_refused(tmp_path: Path, made: Handmade, com
 def test_a_policy_of_a_query_rescales_by_rewriting(tmp_path: Path, catalog: Catalog, made: Handmade, job: str) -> None:
     register(tmp_path)
     assert run("policy", "set", "totals", "--max-parallelism", "8").returncode == 0
-    policy = catalog.policy("totals")
+    policy = catalog.policies.find("totals")
     assert policy is not None
     assert policy.settings["method"] == "rewrite"
     assert_refused(run("policy", "set", job, "--max-parallelism", "8", "--method", "rewrite"), "live or by_reference")
@@ -359,7 +359,7 @@ class TestRescale:
         self, tmp_path: Path, catalog: Catalog, made: Handmade
     ) -> None:
         register(tmp_path, "--setting", "password=secret", "--conf", "spark.x=hidden")
-        command = CopyCheckpoint(catalog.job("totals"), "/from", "/store/checkpoints/to", 6).command(tmp_path)
+        command = CopyCheckpoint(catalog.jobs.get("totals"), "/from", "/store/checkpoints/to", 6).command(tmp_path)
         assert command[command.index("--master") + 1] == "local[*]"
         assert not any("secret" in each or "hidden" in each for each in command)
         settings, query = (Path(command[command.index(option) + 1]) for option in ("--settings", "--query"))

@@ -18,7 +18,7 @@ from tests.support.shell import Done, assert_refused, run
 
 def definition(catalog: Catalog) -> dict[str, Any]:
     """Return what ``register`` sets."""
-    job = catalog.job("orders")
+    job = catalog.jobs.get("orders")
     fields = ("artifact", "store", "master_url", "cluster", "conf", "settings", "parallelism", "max_parallelism")
     return {field: getattr(job, field) for field in fields}
 
@@ -49,7 +49,7 @@ class TestJob:
         done = run("start", "orders", STATECORE_CATALOG=url)
         assert done == (0, "orders should run; the supervisor starts its driver\n", "")
         with Catalog(url) as catalog:
-            job = catalog.job("orders")
+            job = catalog.jobs.get("orders")
         assert (job.desired_state, job.parallelism, job.max_parallelism) == ("running", 2, 128)
         assert (job.store, job.artifact) == (str(tmp_path / "store"), str(tmp_path / "job.py"))
         assert (dict(job.settings), dict(job.conf)) == ({"input": "a=b"}, {"spark.x": "1"})
@@ -60,8 +60,8 @@ class TestJob:
         run("start", "orders", "--catalog", url)
         assert self.register(tmp_path, "--setting", "a=b").returncode == 0
         with Catalog(url) as catalog:
-            assert catalog.job("orders").desired_state == "running"
-            assert dict(catalog.job("orders").settings) == {"a": "b"}
+            assert catalog.jobs.get("orders").desired_state == "running"
+            assert dict(catalog.jobs.get("orders").settings) == {"a": "b"}
 
     @pytest.mark.parametrize("grace", ["0s", "-1h", "9min"])
     def test_a_grace_period_below_ten_minutes_is_refused_at_register_and_start(
@@ -71,16 +71,16 @@ class TestJob:
         wrong = ("--conf", f"statecore.cleanup.grace={grace}")
         assert_refused(self.register(tmp_path, *wrong), "at least 10min")
         with Catalog(url) as catalog:
-            assert catalog.jobs() == []
+            assert catalog.jobs.all() == []
         self.register(tmp_path)
         assert_refused(self.register(tmp_path, *wrong), "at least 10min")
         with Catalog(url) as catalog:
-            known = catalog.job("orders")
+            known = catalog.jobs.get("orders")
             assert dict(known.conf) == {}
-            catalog.register_job("orders", **definition(catalog) | {"conf": {"statecore.cleanup.grace": grace}})
+            catalog.jobs.register("orders", **definition(catalog) | {"conf": {"statecore.cleanup.grace": grace}})
         assert_refused(run("start", "orders", "--catalog", url), "at least 10min")
         with Catalog(url) as catalog:
-            assert catalog.job("orders").desired_state == "stopped"
+            assert catalog.jobs.get("orders").desired_state == "stopped"
 
     def test_another_max_parallelism_is_refused(self, tmp_path: Path) -> None:
         self.register(tmp_path)
@@ -97,8 +97,8 @@ class TestJob:
             tmp_path, "--setting", "a=b", "--setting", "c=d", "--conf", "spark.x=1", "--max-parallelism", "64"
         )
         with Catalog(url) as catalog:
-            catalog.register_cluster("local", "standalone", {}, workers=1)
-            catalog.register_job("orders", **{**definition(catalog), "cluster": "local"})
+            catalog.clusters.register("local", "standalone", {}, workers=1)
+            catalog.jobs.register("orders", **{**definition(catalog), "cluster": "local"})
             before = definition(catalog)
             (tmp_path / "new.py").write_text("2")
             done = run("register", "orders", "--catalog", url, "--artifact", tmp_path / "new.py")
@@ -114,17 +114,17 @@ class TestJob:
         url, path = f"sqlite:///{tmp_path}/catalog.db", tmp_path / "job.py"
         self.register(tmp_path)
         with Catalog(url) as catalog:
-            first = catalog.job("orders").artifact_sha256
+            first = catalog.jobs.get("orders").artifact_sha256
             assert first == sha256(b"1").hexdigest()
             path.write_text("edited")
             assert run("register", "orders", "--catalog", url, "--parallelism", "4").returncode == 0
-            assert catalog.job("orders").artifact_sha256 == first
+            assert catalog.jobs.get("orders").artifact_sha256 == first
             assert read_job_file(open_store(f"{tmp_path}/store"), str(path), first) == b"1"
             moved = tmp_path / "moved"
             assert run("register", "orders", "--catalog", url, "--store", moved).returncode == 0
             assert read_job_file(open_store(str(moved)), str(path), first) == b"1"
             assert run("register", "orders", "--catalog", url, "--artifact", path).returncode == 0
-            assert catalog.job("orders").artifact_sha256 == sha256(b"edited").hexdigest()
+            assert catalog.jobs.get("orders").artifact_sha256 == sha256(b"edited").hexdigest()
 
     def test_the_audit_says_who_changed_what_and_shows_no_value_that_may_be_secret(self, tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path}/catalog.db"
@@ -150,9 +150,9 @@ class TestJob:
     def test_a_definition_is_not_changed_while_a_run_changes_the_job(self, tmp_path: Path) -> None:
         self.register(tmp_path)
         with Catalog(f"sqlite:///{tmp_path}/catalog.db") as catalog:
-            catalog.acquire_lease("orders", "manual__1", 60_000)
+            catalog.leases.acquire("orders", "manual__1", 60_000)
             assert_refused(self.register(tmp_path, "--parallelism", "4"), "held by 'manual__1'")
-            assert catalog.job("orders").parallelism == 2
+            assert catalog.jobs.get("orders").parallelism == 2
 
     @pytest.mark.parametrize("command", ["start", "stop"])
     def test_a_job_nobody_registered_is_refused_and_the_known_ones_are_named(
@@ -200,16 +200,16 @@ class TestCheck:
     def test_a_change_of_the_file_or_of_its_settings_is_checked_before_it_counts(
         self, catalog: Catalog, job: str, tmp_path: Path
     ) -> None:
-        before = catalog.job(job)
+        before = catalog.jobs.get(job)
         assert_refused(
             self.register(tmp_path, "def build(job):\n    job.settings['in']\n"), "job.py:2 in build: KeyError: 'in'"
         )
         assert_refused(run("register", job, "--setting", "a=b"), "found no job file /jobs/orders.py")
-        assert catalog.job(job) == before
+        assert catalog.jobs.get(job) == before
         assert run("register", job, "--parallelism", "3").returncode == 0
 
     def test_a_package_that_is_missing_here_is_noted(self, catalog: Catalog, tmp_path: Path) -> None:
         done = self.register(tmp_path, "import not_installed_here\n")
         assert done.returncode == 0
         assert "job.py:1 imports not_installed_here, which is not installed here" in done.stderr
-        assert catalog.job("orders").artifact == str(tmp_path / "job.py")
+        assert catalog.jobs.get("orders").artifact == str(tmp_path / "job.py")

@@ -26,8 +26,8 @@ def test_a_rewrite_that_takes_too_long_is_ended_with_all_it_started(
     monkeypatch.setattr(rewriting, "submit_command", lambda *_: ["sh", "-c", _HANGS, manner, str(child)])
     monkeypatch.setattr(spark_program, "_END_S", 0.5)
     change = dataclasses.replace(shell_change(catalog, job), lease_ttl_ms=1_000)
-    catalog.acquire_lease(job, change.run_id, 60_000)
-    started = rewriting.Rewrite(catalog.job(job), "/sp", "name", 4, 16)
+    catalog.leases.acquire(job, change.run_id, 60_000)
+    started = rewriting.Rewrite(catalog.jobs.get(job), "/sp", "name", 4, 16)
     with pytest.raises(StepFailedError, match="running for longer than 3 s") as failed:
         started.run(3.0, change)
     assert not failed.value.is_retryable

@@ -122,7 +122,7 @@ class TestSavepoint:
 class TestDrop:
     def recorded(self, catalog: Catalog, savepoint: Path) -> None:
         path = str(savepoint / "manifest.json")
-        catalog.record_savepoint(path, job="orders", lineage=1, epoch=7, parallelism=2, reason="")
+        catalog.savepoints.record(path, job="orders", lineage=1, epoch=7, parallelism=2, reason="")
 
     @pytest.mark.parametrize("given", ["folder", "manifest", "relative", "link"])
     def test_it_goes_and_is_listed_no_more(
@@ -135,7 +135,7 @@ class TestDrop:
         done = run("savepoint", "drop", paths.get(given, relative))
         assert done == (0, f"dropped {savepoint}/manifest.json: 0 bytes freed\n", "")
         assert not (savepoint / "manifest.json").exists()
-        assert catalog.savepoints(job) == []
+        assert catalog.savepoints.of(job) == []
 
     def test_no_catalog_is_needed(self, savepoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("STATECORE_CATALOG", raising=False)
@@ -147,7 +147,7 @@ class TestDrop:
         (savepoint / "manifest.json").unlink()
         done = run("savepoint", "drop", savepoint)
         assert done == (0, f"{savepoint} was already gone; removed it from the catalog\n", "")
-        assert catalog.savepoints(job) == []
+        assert catalog.savepoints.of(job) == []
         assert_refused(run("savepoint", "drop", savepoint), savepoint)
 
     def test_a_checkpoint_is_its_jobs_own(self, catalog: Catalog, savepoint: Path, store: CheckpointStore) -> None:

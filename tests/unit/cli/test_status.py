@@ -40,30 +40,30 @@ def busy(catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """A job that runs on a cluster, with a backlog, savepoints, and a rescale under way; time stands still."""
     now_ms = int(time.time() * 1000)
     monkeypatch.setattr(SystemClock, "now_ms", lambda _: now_ms)
-    catalog.register_cluster("local", "standalone", {"password": "hidden"}, 2)
-    catalog.report_cluster("local", ready_workers=1)
+    catalog.clusters.register("local", "standalone", {"password": "hidden"}, 2)
+    catalog.clusters.report("local", ready_workers=1)
     definition: dict[str, Any] = {"artifact": "/jobs/orders.py", "master_url": "local[2]", "cluster": "local"}
     definition |= {"parallelism": 2, "max_parallelism": 16, "conf": {"spark.secret": "hidden"}}
-    store = catalog.job(job).store
-    catalog.register_job(job, store=store, **definition)
-    catalog.set_desired(job, state="running")
-    catalog.claim_generation(job, log_path="/logs/1.log")
-    catalog.end_generation(job, 1, state="failed", error="MissingFileError: found no [file]")
-    catalog.claim_generation(job, log_path="/logs/2.log")
-    catalog.heartbeat(job, 2)
-    catalog.record_epoch(EpochRecord(job, 1, 41, 2, 2, 6_000, 90_000, now_ms - 4_000, now_ms - 3_000, 1_000))
-    catalog.record_backlog(job, 2, [SourceBacklog("in", 244_776, files=3, event_time_lag_ms=83_999)])
+    store = catalog.jobs.get(job).store
+    catalog.jobs.register(job, store=store, **definition)
+    catalog.jobs.set_desired(job, state="running")
+    catalog.generations.claim(job, log_path="/logs/1.log")
+    catalog.generations.end(job, 1, state="failed", error="MissingFileError: found no [file]")
+    catalog.generations.claim(job, log_path="/logs/2.log")
+    catalog.generations.heartbeat(job, 2)
+    catalog.epochs.record(EpochRecord(job, 1, 41, 2, 2, 6_000, 90_000, now_ms - 4_000, now_ms - 3_000, 1_000))
+    catalog.epochs.record_backlog(job, 2, [SourceBacklog("in", 244_776, files=3, event_time_lag_ms=83_999)])
     path = f"{store}/savepoints/nightly/manifest.json"
     made: dict[str, Any] = {"job": job, "lineage": 1, "epoch": 30, "parallelism": 2, "reason": "before [2.0]"}
-    catalog.record_savepoint(path, created_ms=now_ms - 7_500_000, **made)
+    catalog.savepoints.record(path, created_ms=now_ms - 7_500_000, **made)
     partitions = (PartitionLag("orders", 0, 7, 0, 244_707, now_ms - 120_000), PartitionLag("orders", 1, 9, 0, 85))
-    catalog.record_topics(job, 2, [SourceTopics("in", "broker:9092", False, partitions)])
-    policy = catalog.set_policy(job, {"max_parallelism": 8})
-    catalog.save_memory(policy, {}, "120 rows/s [of all] arrive")
-    catalog.acquire_lease(job, "manual__1", 59_000)
+    catalog.epochs.record_topics(job, 2, [SourceTopics("in", "broker:9092", False, partitions)])
+    policy = catalog.policies.set(job, {"max_parallelism": 8})
+    catalog.policies.save_memory(policy, {}, "120 rows/s [of all] arrive")
+    catalog.leases.acquire(job, "manual__1", 59_000)
     sizes: dict[str, Any] = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": 1, "to_workers": 2}
-    catalog.start_rescale_run("manual__1", job, reason="drain", **sizes)
-    catalog.mark_step("manual__1", "resize_cluster", started=True)
+    catalog.runs.start("manual__1", job, reason="drain", **sizes)
+    catalog.runs.mark_step("manual__1", "resize_cluster", started=True)
     return job
 
 
@@ -104,9 +104,9 @@ def test_everything_is_on_one_screen(catalog: Catalog, busy: str) -> None:
 def test_a_policy_whose_decisions_change_nothing_observes(
     catalog: Catalog, job: str, observe: bool, enabled: bool, said: str
 ) -> None:
-    policy = catalog.set_policy(job, {"max_parallelism": 8, "observe": observe}, enabled=enabled)
+    policy = catalog.policies.set(job, {"max_parallelism": 8, "observe": observe}, enabled=enabled)
     assert f"policy {said}, not evaluated yet" in " ".join(run("status", job).stdout.split())
-    catalog.save_memory(policy, {}, "would scale out: 120 rows/s arrive")
+    catalog.policies.save_memory(policy, {}, "would scale out: 120 rows/s arrive")
     told = re.sub(r"\b\d s ago", "now", " ".join(run("status", job).stdout.split()))
     assert f"policy {said}, evaluated now: would scale out: 120 rows/s arrive" in told
     # Programs find it where it has always been.
@@ -153,12 +153,12 @@ def healthy(catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch) -> Stan
     """A job about which nothing is to do; time stands still."""
     now_ms = int(time.time() * 1000)
     monkeypatch.setattr(SystemClock, "now_ms", lambda _: now_ms)
-    catalog.set_desired(job, state="running")
-    catalog.claim_generation(job, log_path="/logs/1.log")
-    catalog.heartbeat(job, 1)
-    catalog.record_epoch(EpochRecord(job, 1, 0, 1, 2, 10, 10, now_ms, now_ms, 100, memory_share=0.5))
-    catalog.record_backlog(job, 1, [SourceBacklog("in", 10)])
-    return standing(catalog, catalog.job(job))
+    catalog.jobs.set_desired(job, state="running")
+    catalog.generations.claim(job, log_path="/logs/1.log")
+    catalog.generations.heartbeat(job, 1)
+    catalog.epochs.record(EpochRecord(job, 1, 0, 1, 2, 10, 10, now_ms, now_ms, 100, memory_share=0.5))
+    catalog.epochs.record_backlog(job, 1, [SourceBacklog("in", 10)])
+    return standing(catalog, catalog.jobs.get(job))
 
 
 def later(healthy: Standing, ms: int, **changes: Any) -> Standing:
@@ -229,11 +229,11 @@ def test_a_crash_loop_goes_on_while_the_next_driver_starts(healthy: Standing, st
 
 
 def test_a_crash_loop_stands_in_the_headline(catalog: Catalog, job: str) -> None:
-    catalog.set_desired(job, state="running")
+    catalog.jobs.set_desired(job, state="running")
     for number in (1, 2):
-        catalog.claim_generation(job, log_path="/logs/{generation}.log")
-        catalog.end_generation(job, number, state="failed", error="orders.py:13: ValueError: negative")
-    catalog.claim_generation(job, log_path="/l")
+        catalog.generations.claim(job, log_path="/logs/{generation}.log")
+        catalog.generations.end(job, number, state="failed", error="orders.py:13: ValueError: negative")
+    catalog.generations.claim(job, log_path="/l")
     assert run("status", job).stdout.startswith("orders  CRASH LOOP: 2 failures in a row, launching again")
     listed = run("jobs").stdout
     assert "launching (crash loop)" in listed
@@ -241,9 +241,9 @@ def test_a_crash_loop_stands_in_the_headline(catalog: Catalog, job: str) -> None
 
 
 def test_a_driver_of_another_release_than_the_supervisor_is_named_with_what_to_do(catalog: Catalog, job: str) -> None:
-    catalog.set_desired(job, state="running")
-    catalog.claim_generation(job, log_path="/l")
-    catalog.heartbeat(job, 1, version="0.0.9")
+    catalog.jobs.set_desired(job, state="running")
+    catalog.generations.claim(job, log_path="/l")
+    catalog.generations.heartbeat(job, 1, version="0.0.9")
     told = " ".join(run("status", job).stdout.split())
     assert f"what to do the driver runs release 0.0.9 of statecore, the supervisor runs {RELEASE}: upgrade " in told
     assert f"to one release, then restart the job: `statecore stop {job}`, then `statecore start {job}`" in told
@@ -287,7 +287,7 @@ def test_a_failed_rescale_is_started_again_unless_the_job_got_there_since(health
 
 
 def test_a_policy_that_does_not_look_is_seen(catalog: Catalog, healthy: Standing) -> None:
-    policy = catalog.set_policy("orders", {"max_parallelism": 8})
+    policy = catalog.policies.set("orders", {"max_parallelism": 8})
     assert advice(later(healthy, 200_000, policy=policy)) == advice(later(healthy, 200_000))
     assert "was not evaluated for 5 min" in advice(later(healthy, 310_000, policy=policy))[0]
     off = dataclasses.replace(policy, enabled=False)

@@ -21,12 +21,12 @@ class TestStop:
         committed(store)
         with running(url, store):
             done = run("stop", job)
-            newest = catalog.newest_generation(job)
+            newest = catalog.generations.newest(job)
             assert newest is not None and newest.state == "stopped"
         assert (done.returncode, done.stderr) == (0, "")
         path = Path(done.stdout.removesuffix("\n"))
         assert path.is_file() and path.is_relative_to(Path(store.files.url) / "savepoints")
-        assert catalog.job(job).desired_state == "stopped"
+        assert catalog.jobs.get(job).desired_state == "stopped"
         # What comes next finds the job stopped.
         assert run("start", job, "--from", path, "--parallelism", "4").returncode == 0
 
@@ -35,33 +35,33 @@ class TestStop:
     ) -> None:
         committed(store)
         with running(url, store):
-            catalog.acquire_lease(job, "manual__1", 60_000)
+            catalog.leases.acquire(job, "manual__1", 60_000)
             done = run("stop", job)
             assert_refused(done, "found run 'manual__1'", "mark the run failed in Airflow")
-            assert catalog.job(job).desired_state == "running"
-            assert catalog.next_request(job) is None
-            catalog.release_lease(job, "manual__1")
+            assert catalog.jobs.get(job).desired_state == "running"
+            assert catalog.requests.take_next(job) is None
+            catalog.leases.release(job, "manual__1")
             assert run("stop", job).returncode == 0
-        assert catalog.lease(job) is None
+        assert catalog.leases.find(job) is None
 
     def test_a_change_that_nobody_goes_on_with_is_taken_back_first_and_cannot_start_the_job_again(
         self, catalog: Catalog, job: str
     ) -> None:
-        catalog.set_desired(job, state="running")
-        catalog.acquire_lease(job, "manual__1", 0)
-        catalog.set_desired(job, state="stopped", parallelism=4)
+        catalog.jobs.set_desired(job, state="running")
+        catalog.leases.acquire(job, "manual__1", 0)
+        catalog.jobs.set_desired(job, state="stopped", parallelism=4)
         assert run("stop", job).returncode == 0
-        assert catalog.recover_expired_lease(job) is None
-        assert (catalog.job(job).desired_state, catalog.job(job).parallelism) == ("stopped", 2)
+        assert catalog.leases.recover_expired(job) is None
+        assert (catalog.jobs.get(job).desired_state, catalog.jobs.get(job).parallelism) == ("stopped", 2)
 
     def test_without_a_driver_it_is_done_at_once_and_there_is_no_path(
         self, catalog: Catalog, job: str, store: CheckpointStore
     ) -> None:
-        catalog.set_desired(job, state="running")
+        catalog.jobs.set_desired(job, state="running")
         done = run("stop", job)
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr == "orders is stopped; it has not committed an epoch, so there is no savepoint\n"
-        assert catalog.job(job).desired_state == "stopped"
+        assert catalog.jobs.get(job).desired_state == "stopped"
         committed(store)
         again = run("stop", job).stderr
         assert again.startswith("orders was stopped before") and "resumes from epoch 7 of lineage 1" in again
@@ -71,11 +71,11 @@ class TestStop:
     ) -> None:
         monkeypatch.setattr(Liveness, "is_alive", lambda *_: False)
         with Catalog(url) as catalog:
-            catalog.claim_generation(job, log_path="/l")
-            assert catalog.heartbeat(job, 1)
-            catalog.set_desired(job, state="running")
+            catalog.generations.claim(job, log_path="/l")
+            assert catalog.generations.heartbeat(job, 1)
+            catalog.jobs.set_desired(job, state="running")
             assert "orders is stopped; it has not committed an epoch" in run("stop", job).stderr
-            assert not catalog.heartbeat(job, 1)
+            assert not catalog.generations.heartbeat(job, 1)
 
     def test_while_a_roll_back_is_pending_the_savepoint_is_of_what_the_job_should_start_from(
         self, catalog: Catalog, job: str, store: CheckpointStore, tmp_path: Path
@@ -86,7 +86,7 @@ class TestStop:
         done = run("stop", job)
         assert done.returncode == 0
         assert store.open(done.stdout.strip()).manifest.epoch == 5
-        wanted = catalog.job(job)
+        wanted = catalog.jobs.get(job)
         assert (wanted.start_from, wanted.roll_back) == (store.describe(old), True)
 
     def test_while_a_start_from_elsewhere_is_pending_there_is_nothing_to_make_a_savepoint_of(
@@ -97,7 +97,7 @@ class TestStop:
         committed(store, epoch=7)
         assert run("start", job, "--from", elsewhere.describe(path), "--roll-back").returncode == 0
         assert_refused(run("stop", job), "found no epoch of job 'orders' since it should start from", "start the job")
-        assert (catalog.job(job).start_from, catalog.job(job).roll_back) == (elsewhere.describe(path), True)
+        assert (catalog.jobs.get(job).start_from, catalog.jobs.get(job).roll_back) == (elsewhere.describe(path), True)
 
     def test_when_it_is_interrupted_no_generation_stays_that_keeps_drivers_away(
         self, catalog: Catalog, job: str, store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
@@ -106,10 +106,10 @@ class TestStop:
             raise KeyboardInterrupt
 
         committed(store)
-        catalog.set_desired(job, state="running")
+        catalog.jobs.set_desired(job, state="running")
         monkeypatch.setattr(CheckpointStore, "write_savepoint", interrupted)
         run("stop", job)
-        newest = catalog.newest_generation(job)
+        newest = catalog.generations.newest(job)
         assert newest is not None and (newest.state, newest.error) == ("failed", "ended by KeyboardInterrupt")
 
     def test_before_the_first_epoch_there_is_nothing_to_keep_but_it_stops(
@@ -117,24 +117,24 @@ class TestStop:
     ) -> None:
         with running(url, store):
             done = run("stop", job)
-            assert not catalog.is_alive(catalog.newest_generation(job))
+            assert not catalog.generations.is_alive(catalog.generations.newest(job))
         said = "orders is stopped; it has not committed an epoch, so there is no savepoint\n"
         assert done == (0, "", said)
-        assert catalog.job(job).desired_state == "stopped"
+        assert catalog.jobs.get(job).desired_state == "stopped"
 
     def test_a_driver_that_dies_meanwhile_is_not_waited_for_and_its_successor_is_not_stopped(
         self, url: str, catalog: Catalog, job: str, store: CheckpointStore
     ) -> None:
         committed(store)
-        catalog.set_desired(job, state="running")
-        catalog.claim_generation(job, log_path="/logs/1.log")
+        catalog.jobs.set_desired(job, state="running")
+        catalog.generations.claim(job, log_path="/logs/1.log")
         asked: list[RequestRecord] = []
 
         def die() -> None:
-            request = wait(lambda: catalog.next_request(job), "the request")
+            request = wait(lambda: catalog.requests.take_next(job), "the request")
             assert request is not None
             asked.append(request)
-            catalog.end_generation(job, 1, state="failed", error="killed")
+            catalog.generations.end(job, 1, state="failed", error="killed")
 
         dying = threading.Thread(target=die, daemon=True)
         dying.start()
@@ -142,15 +142,15 @@ class TestStop:
         dying.join()
         # The savepoint is made of the newest epoch then.
         assert done.returncode == 0 and Path(done.stdout.removesuffix("\n")).is_file()
-        assert catalog.get_request(asked[0].id).state == "done"
+        assert catalog.requests.get(asked[0].id).state == "done"
         run("start", job)
-        catalog.claim_generation(job, log_path="/l", if_wanted=True)
-        assert catalog.next_request(job) is None
+        catalog.generations.claim(job, log_path="/l", if_wanted=True)
+        assert catalog.requests.take_next(job) is None
 
     def test_a_driver_that_does_not_answer_in_time_is_named_with_its_log(self, catalog: Catalog, job: str) -> None:
-        catalog.set_desired(job, state="running")
-        catalog.claim_generation(job, log_path="/logs/1.log")
+        catalog.jobs.set_desired(job, state="running")
+        catalog.generations.claim(job, log_path="/logs/1.log")
         done = run("stop", job, "--timeout", "0.1")
         assert_refused(done, "orders should stop", "request pending", "/logs/1.log")
         # It may still come to it.
-        assert catalog.next_request(job) is not None
+        assert catalog.requests.take_next(job) is not None

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from statecore.catalog import EpochRecord, KeyGroupsRecord, OperatorFigures, SourceBacklog, metrics
+from statecore.catalog import EpochRecord, KeyGroupsRecord, OperatorFigures, SourceBacklog, epochs
 from statecore.runtime.backlog import monitor as backlog
 from statecore.runtime.epoch import sampling
 from tests.support.paths import REPO
@@ -39,6 +39,6 @@ def test_every_figure_stands_in_its_table(heading: str, kind: type, known: set[s
 def test_intervals_and_retention_are_the_ones_in_force() -> None:
     assert f"every {backlog.INTERVAL_S:g} seconds" in PAGE
     assert f"every {sampling.INTERVAL_S:g} seconds" in PAGE
-    assert f"{metrics.KEPT_EPOCHS:,} epochs with" in PAGE
-    assert f"{metrics.KEPT_SUBTASKS:,} epochs of subtasks, {metrics.KEPT_KEY_GROUPS} samples" in PAGE
-    assert metrics.KEPT_BACKLOGS_MS == 24 * 3_600_000 and "one day" in PAGE
+    assert f"{epochs.KEPT_EPOCHS:,} epochs with" in PAGE
+    assert f"{epochs.KEPT_SUBTASKS:,} epochs of subtasks, {epochs.KEPT_KEY_GROUPS} samples" in PAGE
+    assert epochs.KEPT_BACKLOGS_MS == 24 * 3_600_000 and "one day" in PAGE

@@ -16,18 +16,18 @@ def skewed(catalog_url: str) -> Catalog:
     """A catalog whose clock is 21 s behind this host's."""
     catalog = Catalog(catalog_url, clock=ManualClock(SystemClock().now_ms() - 21_000))
     register(catalog, "flights")
-    catalog.set_desired("flights", state="running")
+    catalog.jobs.set_desired("flights", state="running")
     return catalog
 
 
 def test_a_live_driver_is_not_lost(skewed: Catalog) -> None:
-    skewed.claim_generation("flights", log_path="log")
-    skewed.heartbeat("flights", 1)
-    found = standing(skewed, skewed.job("flights"))
+    skewed.generations.claim("flights", log_path="log")
+    skewed.generations.heartbeat("flights", 1)
+    found = standing(skewed, skewed.jobs.get("flights"))
     assert found.driver == "running" and found.now_ms == skewed.now_ms()
 
 
 def test_a_lease_that_has_not_expired_is_respected(skewed: Catalog) -> None:
-    skewed.acquire_lease("flights", "run-1", 20_000)
+    skewed.leases.acquire("flights", "run-1", 20_000)
     with pytest.raises(LeaseHeldError):
         require_free(skewed, "flights", "run-2")

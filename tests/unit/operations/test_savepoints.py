@@ -24,7 +24,7 @@ from tests.unit.queries.handmade import Handmade, Operator, make
 def catalog(catalog_url: str, tmp_path: Path) -> Iterator[Catalog]:
     with Catalog(catalog_url) as opened:
         for name, checkpoint in (("orders", None), ("totals", str(tmp_path / "checkpoint"))):
-            opened.register_job(
+            opened.jobs.register(
                 name, artifact="/q", store=str(tmp_path / name), master_url="local", parallelism=2, max_parallelism=8,
                 checkpoint=checkpoint,
             )  # fmt: skip
@@ -37,7 +37,7 @@ def made(tmp_path: Path) -> Handmade:
 
 
 def test_a_job_of_statecore(catalog: Catalog, tmp_path: Path) -> None:
-    savepoints = savepoints_of(catalog.job("orders"))
+    savepoints = savepoints_of(catalog.jobs.get("orders"))
     store = CheckpointStore.at(str(tmp_path / "orders"))
     path = store.write_savepoint(written(store, 2), "noon", reason="", now_ms=0)
     address = savepoints.address("savepoints/noon")
@@ -56,18 +56,18 @@ def test_a_job_of_statecore(catalog: Catalog, tmp_path: Path) -> None:
 
 
 def test_a_query_of_sparks_own(catalog: Catalog, tmp_path: Path, made: Handmade) -> None:
-    savepoints = savepoints_of(catalog.job("totals"))
-    url = take_savepoint(catalog, catalog.job("totals"), "noon", "", running=False).url
+    savepoints = savepoints_of(catalog.jobs.get("totals"))
+    url = take_savepoint(catalog, catalog.jobs.get("totals"), "noon", "", running=False).url
     assert savepoints.address("savepoints/noon") == url == savepoints.address(f"{url}/")
     assert savepoints.spellings(url) == [url, "savepoints/noon"]
     # Its state is made by hand, and means nothing: only what is missing is looked for here.
     (Path(url) / "state/0/1/3.delta").unlink()
     with pytest.raises(CheckpointDamagedError, match=r"is not whole: found no state of version 3 in state/0/1"):
         savepoints.check(url)
-    catalog.set_desired("totals", checkpoint=url)
+    catalog.jobs.set_desired("totals", checkpoint=url)
     with pytest.raises(SavepointInUseError):
         savepoints.drop(url, catalog)
-    catalog.set_desired("totals", checkpoint=str(made.root))
+    catalog.jobs.set_desired("totals", checkpoint=str(made.root))
     assert savepoints.drop(url, catalog) > 0
     assert savepoints.drop(url, catalog) == 0
 
@@ -75,33 +75,33 @@ def test_a_query_of_sparks_own(catalog: Catalog, tmp_path: Path, made: Handmade)
 def test_a_check_that_cannot_be_made_is_to_be_tried_again(
     catalog: Catalog, made: Handmade, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = take_savepoint(catalog, catalog.job("totals"), "noon", "", running=False).url
+    url = take_savepoint(catalog, catalog.jobs.get("totals"), "noon", "", running=False).url
     monkeypatch.setattr("statecore.operations.savepoints.sys.executable", "/bin/false")
     with pytest.raises(StepFailedError, match="exit code 1 and without an answer") as failed:
-        savepoints_of(catalog.job("totals")).check(url)
+        savepoints_of(catalog.jobs.get("totals")).check(url)
     assert failed.value.is_retryable
 
 
 @pytest.mark.parametrize("keeper", ["its job", "another job", "a lease", "a run", "a rollback", "somebody who writes"])
 def test_a_checkpoint_that_somebody_may_need_stays(catalog: Catalog, made: Handmade, keeper: str) -> None:
-    job = catalog.job("totals")
+    job = catalog.jobs.get("totals")
     url = take_savepoint(catalog, job, "noon", "", running=False).url
     surplus = begin_from(job, url, "left").url
     untouched_ms = 0
     if keeper == "its job":
-        catalog.set_desired("totals", checkpoint=f"{Path(surplus).parent}/./left")
+        catalog.jobs.set_desired("totals", checkpoint=f"{Path(surplus).parent}/./left")
     elif keeper == "another job":
-        catalog.set_desired("orders", checkpoint=surplus)
+        catalog.jobs.set_desired("orders", checkpoint=surplus)
     elif keeper == "a lease":
-        catalog.acquire_lease("totals", "shell-1", 60_000)
+        catalog.leases.acquire("totals", "shell-1", 60_000)
     elif keeper == "a run":
-        catalog.start_rescale_run("r1", "totals", from_parallelism=2, to_parallelism=4)
+        catalog.runs.start("r1", "totals", from_parallelism=2, to_parallelism=4)
     elif keeper == "a rollback":
-        catalog.acquire_lease("totals", "run", 60_000)
-        catalog.set_desired("totals", checkpoint=surplus)
-        catalog.roll_back("totals", "run", 60_000, "a test")
-        catalog.release_lease("totals", "run")
-        assert catalog.job("totals").left_checkpoint == surplus
+        catalog.leases.acquire("totals", "run", 60_000)
+        catalog.jobs.set_desired("totals", checkpoint=surplus)
+        catalog.leases.roll_back("totals", "run", 60_000, "a test")
+        catalog.leases.release("totals", "run")
+        assert catalog.jobs.get("totals").left_checkpoint == surplus
     else:
         untouched_ms = 600_000
     savepoints_of(job).remove_surplus(catalog, untouched_ms)
@@ -109,7 +109,7 @@ def test_a_checkpoint_that_somebody_may_need_stays(catalog: Catalog, made: Handm
 
 
 def test_a_checkpoint_that_nobody_needs_is_removed(catalog: Catalog, made: Handmade) -> None:
-    job = catalog.job("totals")
+    job = catalog.jobs.get("totals")
     url = take_savepoint(catalog, job, "noon", "", running=False).url
     surplus = begin_from(job, url, "left").url
     savepoints_of(job).remove_surplus(catalog, 0)
@@ -122,7 +122,7 @@ def test_a_checkpoint_that_nobody_needs_is_removed(catalog: Catalog, made: Handm
 def test_what_a_killed_attempt_left_is_removed_and_one_that_is_at_work_stays(
     catalog: Catalog, made: Handmade, place: str
 ) -> None:
-    job = catalog.job("totals")
+    job = catalog.jobs.get("totals")
     folder = Path(job.store, place)
     with attempt(f"{folder}/left", str(made.root)) as killed:
         savepoints_of(job).remove_surplus(catalog, 0)
@@ -142,11 +142,11 @@ def test_what_a_killed_attempt_left_is_removed_and_one_that_is_at_work_stays(
 def test_what_a_killed_attempt_left_in_s3_is_removed_once_nothing_was_written_for_so_long(
     catalog: Catalog, tmp_path: Path, s3_url: str
 ) -> None:
-    catalog.register_job(
+    catalog.jobs.register(
         "far", artifact="/q", store=s3_url, master_url="local", parallelism=2, max_parallelism=8,
         checkpoint=str(make(tmp_path / "checkpoint of far", Operator(), batches=3).root),
     )  # fmt: skip
-    job, store = catalog.job("far"), open_store(s3_url)
+    job, store = catalog.jobs.get("far"), open_store(s3_url)
     take_savepoint(catalog, job, "noon", "", running=False)
     kept = store.list("savepoints")
     for left in ("savepoints/killed", "checkpoints/killed"):

@@ -31,10 +31,10 @@ def catalog(catalog_url: str, clock: ManualClock, tmp_path: Path) -> Iterator[Ca
     store = CheckpointStore.at(str(tmp_path / "store"))
     committed(store)
     with Catalog(catalog_url, clock=clock) as catalog:
-        catalog.register_job(
+        catalog.jobs.register(
             "orders", artifact="/a", store=store.files.url, master_url="m", parallelism=2, max_parallelism=16
         )
-        catalog.set_desired("orders", state="running")
+        catalog.jobs.set_desired("orders", state="running")
         yield catalog
 
 
@@ -61,7 +61,7 @@ def test_it_is_refused_while_no_supervisor_lives(
     clock.advance(SILENT_MS)
     with pytest.raises(NoSupervisorError, match="the last one, pid 1 on tests, has been silent for 30 s"):
         act(catalog)
-    assert catalog.lease("orders") is None
+    assert catalog.leases.find("orders") is None
     supervise(catalog)
     act(catalog)
 
@@ -75,23 +75,23 @@ def test_a_supervisor_that_dies_before_the_stop_leaves_the_job_running(catalog: 
     stop = StopWithSavepoint(change=change(catalog))
     with pytest.raises(NoSupervisorError, match="has been silent for 30 s"):
         stop.ask()
-    assert catalog.job("orders").desired_state == "running" and stop.request_id is None
+    assert catalog.jobs.get("orders").desired_state == "running" and stop.request_id is None
     supervise(catalog)
     stop.ask()
-    assert catalog.job("orders").desired_state == "stopped" and stop.request_id is not None
+    assert catalog.jobs.get("orders").desired_state == "stopped" and stop.request_id is not None
     # A retry goes on with what was asked for: the job is stopping, whoever lives.
     clock.advance(SILENT_MS)
     StopWithSavepoint(change=change(catalog)).ask()
 
 
 def test_a_job_is_stopped_for_good_without_a_supervisor(catalog: Catalog) -> None:
-    catalog.acquire_lease("orders", "run-1", 60_000)
+    catalog.leases.acquire("orders", "run-1", 60_000)
     StopWithSavepoint(change=change(catalog), for_good=True).ask()
-    assert catalog.job("orders").desired_state == "stopped"
+    assert catalog.jobs.get("orders").desired_state == "stopped"
 
 
 def test_a_live_rescale_stops_nothing(catalog: Catalog) -> None:
-    catalog.claim_generation("orders", log_path="log")
-    catalog.heartbeat("orders", 1)
+    catalog.generations.claim("orders", log_path="log")
+    catalog.generations.heartbeat("orders", 1)
     request = RescaleRequest(job="orders", parallelism=4)
     assert request.checked(catalog).name == "orders"

@@ -128,24 +128,24 @@ def test_without_pyspark_only_the_syntax_is_checked(tmp_path: Path, monkeypatch:
 def catalog(catalog_url: str, tmp_path: Path) -> Iterator[Catalog]:
     store, settings = str(tmp_path / "store"), {"name": "in"}
     with Catalog(catalog_url) as opened:
-        opened.register_job(
+        opened.jobs.register(
             "j", artifact="/a", store=store, master_url="m", parallelism=1, max_parallelism=1, settings=settings
         )
         yield opened
 
 
 def answer(catalog: Catalog, path: Path | str, key: str, *roots: Path | str) -> RequestRecord:
-    request = catalog.request("j", "check_job_file", {"artifact": str(path)}, key).id
+    request = catalog.requests.send("j", "check_job_file", {"artifact": str(path)}, key).id
     # It is the supervisor's; a driver would take what it does not know for a request to stop.
-    assert catalog.next_request("j") is None
+    assert catalog.requests.take_next("j") is None
     checks = JobFileChecks(catalog, [str(root) for root in roots])
 
     def is_answered() -> bool:
         checks.answer()
-        return catalog.get_request(request).state != "pending"
+        return catalog.requests.get(request).state != "pending"
 
     wait(is_answered, "the answer")
-    return catalog.get_request(request)
+    return catalog.requests.get(request)
 
 
 def test_the_supervisor_checks_with_the_settings_of_the_job(catalog: Catalog, tmp_path: Path) -> None:
@@ -187,8 +187,8 @@ def test_a_file_outside_the_folders_of_job_files_is_refused_before_it_runs(catal
 def test_a_file_that_was_registered_before_is_accepted_from_anywhere(catalog: Catalog, tmp_path: Path) -> None:
     path = tmp_path / "old.py"
     path.write_text(SOUND)
-    catalog.set_desired("j", artifact="/gone/old.py", artifact_sha256=sha256(SOUND.encode()).hexdigest())
-    catalog.set_desired("j", artifact="/new.py", artifact_sha256="0" * 64)
+    catalog.jobs.set_desired("j", artifact="/gone/old.py", artifact_sha256=sha256(SOUND.encode()).hexdigest())
+    catalog.jobs.set_desired("j", artifact="/new.py", artifact_sha256="0" * 64)
     assert answer(catalog, path, "1").state == "done"
 
 

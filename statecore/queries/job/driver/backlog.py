@@ -117,11 +117,11 @@ class QueryBacklog:
 
         """
         job, generation = self._generation.job, self._generation.generation
-        self._catalog.record_backlog(job, generation, self.now())
+        self._catalog.epochs.record_backlog(job, generation, self.now())
         topics = source_topics(dict(zip(self._names, self._meters, strict=False)))
         # Once in any case: an earlier release of the query may have read topics that this one does not.
         if topics or not self._topics_recorded:
-            self._catalog.record_topics(job, generation, topics)
+            self._catalog.epochs.record_topics(job, generation, topics)
             self._topics_recorded = True
 
     def _is_due(self) -> bool:

@@ -77,7 +77,7 @@ class QueryControl:
                 self._figures.note_idle()
 
     def _next_request(self) -> None:
-        request = self._catalog.next_request(self._job.name)
+        request = self._catalog.requests.take_next(self._job.name)
         if request is None:
             return
         if request.kind == "savepoint":
@@ -87,7 +87,7 @@ class QueryControl:
             self._stopping = Stopping(self._query, patience_s(self._lifecycle.batch_s))
             log.info("request %d asks to stop; no further batch begins", request.id)
         else:
-            self._catalog.finish_request(request.id, error=_refused(self._job.name, request.kind))
+            self._catalog.requests.finish(request.id, error=_refused(self._job.name, request.kind))
 
 
 def answer_savepoint(catalog: Catalog, job: JobRecord, request: RequestRecord, *, running: bool) -> None:
@@ -106,9 +106,9 @@ def answer_savepoint(catalog: Catalog, job: JobRecord, request: RequestRecord, *
         raise
     except StatecoreError as error:
         log.warning("request %d for a savepoint failed: %s", request.id, error)
-        catalog.finish_request(request.id, error=str(error))
+        catalog.requests.finish(request.id, error=str(error))
     else:
-        catalog.finish_request(request.id, result=made.result())
+        catalog.requests.finish(request.id, result=made.result())
         log.info("savepoint %s of batch %d", made.url, made.epoch)
 
 

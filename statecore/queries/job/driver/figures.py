@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from statecore.catalog import Catalog, EpochRecord, GenerationRecord, SourceBacklog, StateFigures
+from statecore.catalog import EpochRecord, Epochs, GenerationRecord, SourceBacklog, StateFigures
 from statecore.errors import StatecoreError
 from statecore.queries.job.driver.backlog import QueryBacklog
 from statecore.queries.job.driver.lifecycle import Batch, QueryLifecycle
@@ -37,7 +37,7 @@ class Figures(StreamingQueryListener):
     """Hears Spark's account of each batch of the session's one query, and tells the catalog.
 
     Args:
-        catalog: Where the figures go.
+        epochs: Where the figures go.
         generation: The generation that runs.
         lineage: Lineage of its batches.
         lifecycle: Is told the newest batch.
@@ -50,18 +50,18 @@ class Figures(StreamingQueryListener):
 
     def __init__(
         self,
-        catalog: Catalog,
+        epochs: Epochs,
         generation: GenerationRecord,
         lineage: int,
         lifecycle: QueryLifecycle,
         backlog: QueryBacklog,
     ) -> None:
-        self._catalog = catalog
+        self._epochs = epochs
         self._generation = generation
         self._lineage = lineage
         self._lifecycle = lifecycle
         self._backlog = backlog
-        self._rows_total = _rows_before(catalog, generation.job)
+        self._rows_total = _rows_before(epochs, generation.job)
         self.has_spoken = False
         self._heard_all = threading.Event()
 
@@ -108,7 +108,7 @@ class Figures(StreamingQueryListener):
         batch = Batch(self._lineage, progress["batchId"])
         self._rows_total += progress["numInputRows"]
         self._lifecycle.newest, self._lifecycle.batch_s = batch, progress["durationMs"][_WHOLE] / 1000
-        self._catalog.record_epoch(_epoch(progress, batch, self._generation, self._rows_total, self._backlog.now()))
+        self._epochs.record(_epoch(progress, batch, self._generation, self._rows_total, self._backlog.now()))
 
 
 def _epoch(
@@ -179,6 +179,6 @@ def _ms(timestamp: str) -> int:
     return round(datetime.fromisoformat(timestamp).timestamp() * 1000)
 
 
-def _rows_before(catalog: Catalog, job: str) -> int:
-    newest = next(iter(catalog.epochs(job, limit=1)), None)
+def _rows_before(epochs: Epochs, job: str) -> int:
+    newest = next(iter(epochs.of(job, limit=1)), None)
     return 0 if newest is None else newest.rows_total

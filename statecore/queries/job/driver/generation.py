@@ -70,19 +70,19 @@ def run_query(catalog: Catalog, job_name: str, generation: int) -> None:
             lifecycle.watchdog = stack.enter_context(Watchdog(lambda: SparkContext._jvm))
             # Before the session, so that a JVM that hangs in its start is noticed.
             SparkContext._ensure_initialized()
-            job = settled(catalog, catalog.job(job_name), generation)
+            job = settled(catalog, catalog.jobs.get(job_name), generation)
             request = _run(catalog, job, claimed, lifecycle, directory, stack)
             if request is not None:
                 answer_savepoint(catalog, job, request, running=False)
     except BaseException as error:
-        record_failure(catalog, job_name, generation, error)
+        record_failure(catalog.generations, job_name, generation, error)
         raise
     if request is None:
         # The supervisor stops the job: a driver must not change what others want of it.
-        catalog.end_generation(job_name, generation, state="stopped", error=ENDED_BY_ITSELF)
+        catalog.generations.end(job_name, generation, state="stopped", error=ENDED_BY_ITSELF)
         log.info("%s", ENDED_BY_ITSELF)
     else:
-        catalog.end_generation(job_name, generation, state="stopped")
+        catalog.generations.end(job_name, generation, state="stopped")
 
 
 def _run(
@@ -106,7 +106,7 @@ def _run(
     lineage = _lineage(catalog, job, lifecycle)
     spark = SparkSession.builder.appName(job.name).getOrCreate()
     backlog = QueryBacklog(catalog, claimed)
-    figures = Figures(catalog, claimed, lineage, lifecycle, backlog)
+    figures = Figures(catalog.epochs, claimed, lineage, lifecycle, backlog)
     spark.streams.addListener(figures)
     stack.callback(spark.streams.removeListener, figures)
     if lifecycle.watchdog is not None:
@@ -133,7 +133,7 @@ def _run(
     last = lifecycle.newest
     if last is not None:
         # Heartbeats tell of a batch half a second late.
-        catalog.heartbeat(job.name, claimed.generation, lineage=last.lineage, epoch=last.epoch)
+        catalog.generations.heartbeat(job.name, claimed.generation, lineage=last.lineage, epoch=last.epoch)
     return control.request
 
 
@@ -141,8 +141,8 @@ def _lineage(catalog: Catalog, job: JobRecord, lifecycle: QueryLifecycle) -> int
     """Return the lineage of the batches to come, and note the newest one that there is."""
     batch = newest_batch(job)
     if batch is None:
-        return lineage_of(catalog, job.name, -1)
-    lineage = lineage_of(catalog, job.name, batch)
+        return lineage_of(catalog.epochs, job.name, -1)
+    lineage = lineage_of(catalog.epochs, job.name, batch)
     lifecycle.newest = Batch(lineage, batch)
     return lineage
 

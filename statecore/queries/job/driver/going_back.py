@@ -53,18 +53,18 @@ def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
     source = checkpoint_in_force(job)
     if source == job.checkpoint:
         log.info("nothing was begun in %s; the query goes on from %s", job.left_checkpoint, source)
-        return catalog.set_desired(job.name, checkpoint=source)
+        return catalog.jobs.set_desired(job.name, checkpoint=source)
     target = new_checkpoint(job, f"{source.rpartition('/')[2]}-back-to-{job.parallelism}")
     log.info("batches were begun in %s; copying it to %s, %d partitions", source, target, job.parallelism)
     if not is_copied(source, target):
         _copy(job, source, target)
-    newest = catalog.newest_generation(job.name)
+    newest = catalog.generations.newest(job.name)
     if newest is None or newest.generation != generation or newest.ended:
         raise CommitError(
             f"found a newer generation of job {job.name!r}; expected generation {generation} to be the newest; this "
             "driver leaves it to that one"
         )
-    return catalog.set_desired(job.name, checkpoint=target)
+    return catalog.jobs.set_desired(job.name, checkpoint=target)
 
 
 def _copy(job: JobRecord, source: str, target: str) -> None:

@@ -56,11 +56,11 @@ def test_driver_and_executor_killed_in_the_middle_of_the_demo_change_nothing(tmp
 
     def epochs_of(generation: int) -> int:
         with stack.catalog() as catalog:
-            return sum(epoch.generation == generation for epoch in catalog.epochs(JOB))
+            return sum(epoch.generation == generation for epoch in catalog.epochs.of(JOB))
 
     def newest_generation() -> int:
         with stack.catalog() as catalog:
-            newest = catalog.newest_generation(JOB)
+            newest = catalog.generations.newest(JOB)
         assert newest is not None
         return newest.generation
 
@@ -93,7 +93,7 @@ def test_driver_and_executor_killed_in_the_middle_of_the_demo_change_nothing(tmp
             plan = planned(stack)
             assert len(feeders(stack)) == 1
         with stack.catalog() as catalog:
-            epochs, runs = catalog.epochs(JOB), catalog.rescale_runs(JOB)
+            epochs, runs = catalog.epochs.of(JOB), catalog.runs.of(JOB)
     finally:
         stack.stop()
     # What the dialog shows of the job that goes on; its files hold a row for each of the 60,000 flights and more.

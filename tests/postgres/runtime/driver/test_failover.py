@@ -36,7 +36,7 @@ def test_the_stream_goes_on_and_the_same_driver_is_there_afterwards(
     spark: Any, bench: Bench, own_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=2)
     bench.feed()
 
     def process() -> None:
@@ -55,7 +55,7 @@ def test_the_stream_goes_on_and_the_same_driver_is_there_afterwards(
             before_ms = bench.generation().heartbeat_ms
             wait(lambda: bench.generation().heartbeat_ms > before_ms + 1_000, "heartbeats")
             process()
-            assert [each.state for each in bench.catalog.generations(JOB)] == ["running"]
+            assert [each.state for each in bench.catalog.generations.of(JOB)] == ["running"]
             assert bench.stop("after") is not None
     finally:
         if (pid := bench.generation().pid) is not None:

@@ -32,7 +32,7 @@ def test_all_sinks_have_every_row_once_though_the_driver_is_killed_before_and_wh
     for _ in range(5):
         bench.feed()
 
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=2)
     with supervised(bench, tmp_path / "logs"):
         wait(lambda: bench.rows_done() >= len(bench.fed), "all records, over both kills")
     assert bench.generation().generation == 3, "one generation more than there were kills"

@@ -89,11 +89,11 @@ class Place:
 
     @property
     def job(self) -> JobRecord:
-        return self.catalog.job("totals")
+        return self.catalog.jobs.get("totals")
 
     def register(self, trigger: str = QUICK, query: str = QUERY, checkpoint: Path | None = None, n: int = 2) -> None:
         store = str(self.root / "store")
-        self.catalog.register_job(
+        self.catalog.jobs.register(
             "totals",
             artifact="/q/totals.py",
             artifact_sha256=keep_job_file(open_store(store), "/q/totals.py", query.encode()),
@@ -123,8 +123,8 @@ class Place:
         return {key: total for number in sorted(found) for key, total in found[number]}
 
     def begin(self) -> Running:
-        self.catalog.set_desired("totals", state="running")
-        claimed = self.catalog.claim_generation("totals", log_path="x.log")
+        self.catalog.jobs.set_desired("totals", state="running")
+        claimed = self.catalog.generations.claim("totals", log_path="x.log")
         return Running(self, claimed.generation)
 
 
@@ -153,7 +153,7 @@ class Running:
         return 0 if newest is None else newest + 1
 
     def ask(self, kind: RequestKind, name: str) -> int:
-        request = self.place.catalog.request("totals", kind, {"name": name, "reason": "test"}, f"{kind}/{name}")
+        request = self.place.catalog.requests.send("totals", kind, {"name": name, "reason": "test"}, f"{kind}/{name}")
         return request.id
 
     def answer(self, request: int) -> dict[str, object]:
@@ -162,12 +162,12 @@ class Running:
         return found
 
     def _finished(self, request: int) -> dict[str, object] | None:
-        found = self.place.catalog.get_request(request)
+        found = self.place.catalog.requests.get(request)
         assert found.state != "failed", found.error
         return found.result
 
     def stop(self, name: str = "end") -> dict[str, object]:
-        self.place.catalog.set_desired("totals", state="stopped")
+        self.place.catalog.jobs.set_desired("totals", state="stopped")
         made = self.answer(self.ask("stop_with_savepoint", name))
         self.ended()
         return made
@@ -208,7 +208,7 @@ def test_a_stop_ends_the_query_after_the_batch_in_flight_and_a_start_goes_on_aft
     place.feed(12)
     wait(lambda: (place.out / "begun").read_text() == "2", "a batch that is held")
     request = first.ask("stop_with_savepoint", "noon")
-    wait(lambda: place.catalog.get_request(request).state == "taken", "the driver to take the request")
+    wait(lambda: place.catalog.requests.get(request).state == "taken", "the driver to take the request")
     place.feed(13)
     (place.out / "hold").unlink()
     made = first.answer(request)
@@ -219,7 +219,7 @@ def test_a_stop_ends_the_query_after_the_batch_in_flight_and_a_start_goes_on_aft
     savepoint = open_checkpoint(str(made["url"]))
     assert (savepoint.batch, savepoint.pending, made["epoch"]) == (2, None, 2)
     assert made["url"] == f"{place.root}/store/savepoints/noon"
-    newest = place.catalog.newest_generation("totals")
+    newest = place.catalog.generations.newest("totals")
     assert newest is not None
     assert (newest.state, newest.epoch) == ("stopped", 2)
     second = place.begin()
@@ -227,7 +227,7 @@ def test_a_stop_ends_the_query_after_the_batch_in_flight_and_a_start_goes_on_aft
     second.stop()
     assert place.totals() == expected(10, 11, 12, 13)
     assert sorted(place.batches()) == [0, 1, 2, 3]
-    recorded = place.catalog.epochs("totals")
+    recorded = place.catalog.epochs.of("totals")
     assert [(each.lineage, each.epoch, each.rows, each.rows_total) for each in recorded] == [
         (1, 0, 3, 3), (1, 1, 3, 6), (1, 2, 3, 9), (1, 3, 3, 12),
     ]  # fmt: skip
@@ -257,7 +257,7 @@ def test_a_savepoint_of_a_running_query_is_a_checkpoint_that_can_be_rescaled(spa
     # The file source had listed later files already, which are one batch now.
     wait(lambda: place.totals() == expected(*range(10, 15)), "the totals")
     again.stop("again")
-    assert {(each.lineage, each.parallelism) for each in place.catalog.epochs("totals")} == {(1, 2), (2, 3)}
+    assert {(each.lineage, each.parallelism) for each in place.catalog.epochs.of("totals")} == {(1, 2), (2, 3)}
 
 
 def test_a_query_file_that_spark_refuses_on_the_checkpoint_is_found_while_the_query_runs(
@@ -297,12 +297,12 @@ def test_a_job_goes_on_from_a_savepoint_and_leaves_later_batches_behind(spark: S
     # The sink would refuse batch 2 a second time.
     (place.out / "2.json").unlink()
     begun = begin_from(place.job, str(made["url"]), "again", roll_back=True)
-    place.catalog.set_desired("totals", checkpoint=begun.url)
+    place.catalog.jobs.set_desired("totals", checkpoint=begun.url)
     third = place.begin()
     third.done(3)
     third.stop("night")
     assert place.totals() == expected(10, 11, 12)
-    recorded = [(each.lineage, each.epoch) for each in place.catalog.epochs("totals")]
+    recorded = [(each.lineage, each.epoch) for each in place.catalog.epochs.of("totals")]
     assert recorded == [(1, 0), (1, 1), (1, 2), (2, 2)]
     # A savepoint reads as one, in a process of its own; nobody needs the first checkpoint, which is not the store's.
     savepoints = savepoints_of(place.job)
@@ -312,7 +312,7 @@ def test_a_job_goes_on_from_a_savepoint_and_leaves_later_batches_behind(spark: S
     with pytest.raises(CheckpointDamagedError, match=r"state/0/1/2\.delta"):
         check_whole(begun.url, spark=spark)
     assert list(surplus_checkpoints(place.catalog, "totals", 0)) == []
-    place.catalog.set_desired("totals", checkpoint=str(place.checkpoint))
+    place.catalog.jobs.set_desired("totals", checkpoint=str(place.checkpoint))
     savepoints.remove_surplus(place.catalog, 3_600_000)
     assert Path(begun.url).exists()
     savepoints.remove_surplus(place.catalog, 0)
@@ -325,7 +325,7 @@ def test_a_query_that_ends_by_itself_says_so(place: Place) -> None:
     driver = place.begin()
     driver.ended()
     assert driver.error is None
-    newest = place.catalog.newest_generation("totals")
+    newest = place.catalog.generations.newest("totals")
     assert newest is not None
     assert newest.ended_by_itself and newest.trigger_ms is None
     assert place.totals() == expected(10, 11)
@@ -351,12 +351,15 @@ def test_an_idle_query_stops(place: Place) -> None:
     assert driver.stop()["epoch"] == 0
     again = place.begin()
     # Without a word of it, a verification would wait for a batch.
-    wait(lambda: 2 in {each.generation for each in place.catalog.backlogs("totals")}, "word of an idle query")
+    wait(lambda: 2 in {each.generation for each in place.catalog.epochs.backlogs("totals")}, "word of an idle query")
     # Its trigger does not look for an hour; the folder is looked into meanwhile.
-    newest = place.catalog.newest_generation("totals")
+    newest = place.catalog.generations.newest("totals")
     assert newest is not None and newest.trigger_ms == 3_600_000
     place.feed(11, 12)
-    wait(lambda: [each.files for each in place.catalog.backlogs("totals")[-1].sources] == [2], "the files that wait")
+    wait(
+        lambda: [each.files for each in place.catalog.epochs.backlogs("totals")[-1].sources] == [2],
+        "the files that wait",
+    )
     assert again.stop("again")["epoch"] == 0
 
 
@@ -368,7 +371,7 @@ def test_another_user_of_the_checkpoint_is_noticed_by_the_batch_that_both_begin(
     shutil.copy(place.checkpoint / "offsets/0", place.checkpoint / "offsets/1")
     place.feed(11)
     driver.ended()
-    newest = place.catalog.newest_generation("totals")
+    newest = place.catalog.generations.newest("totals")
     assert newest is not None and newest.error is not None
     assert f"found another query that writes to {place.checkpoint}; expected job 'totals' alone" in newest.error
     assert place.totals() == expected(10)
@@ -379,7 +382,7 @@ def test_a_newer_generation_ends_the_query(place: Place) -> None:
     place.feed(10)
     driver = place.begin()
     driver.done(1)
-    place.catalog.import_generation("totals", 7, parallelism=2, lineage=None, epoch=None)
+    place.catalog.generations.import_stopped("totals", 7, parallelism=2, lineage=None, epoch=None)
     driver.ended()
     assert "newer generation" in str(driver.error)
 
@@ -393,14 +396,14 @@ class TestRollback:
         driver.done(3)
         made, new = driver.stop("before"), place.root / "three"
         rescale(str(made["url"]), str(new), 3, spark=spark)
-        place.catalog.set_desired("totals", state="running")
-        place.catalog.acquire_lease("totals", "run", 600_000)
-        place.catalog.set_desired("totals", parallelism=3, checkpoint=str(new))
+        place.catalog.jobs.set_desired("totals", state="running")
+        place.catalog.leases.acquire("totals", "run", 600_000)
+        place.catalog.jobs.set_desired("totals", parallelism=3, checkpoint=str(new))
         return new
 
     def test_a_checkpoint_that_was_not_begun_is_left_for_the_old_one(self, spark: SparkSession, place: Place) -> None:
         new = self.changed(spark, place)
-        place.catalog.roll_back("totals", "run", 600_000, "a test")
+        place.catalog.leases.roll_back("totals", "run", 600_000, "a test")
         assert (place.job.checkpoint, place.job.left_checkpoint) == (str(place.checkpoint), str(new))
         place.feed(13)
         driver = place.begin()
@@ -418,8 +421,8 @@ class TestRollback:
         place.feed(13, 14)
         driver = place.begin()
         driver.done(5)
-        assert place.catalog.epochs("totals", limit=1)[0].parallelism == 3
-        place.catalog.roll_back("totals", "run", 600_000, "a test")
+        assert place.catalog.epochs.of("totals", limit=1)[0].parallelism == 3
+        place.catalog.leases.roll_back("totals", "run", 600_000, "a test")
         driver.ended()
         # Whoever asks meanwhile is told of the newest state.
         assert newest_batch(place.job) == 4
@@ -439,12 +442,12 @@ class TestRollback:
         place.feed(13)
         driver = place.begin()
         driver.done(4)
-        place.catalog.roll_back("totals", "run", 600_000, "a test")
+        place.catalog.leases.roll_back("totals", "run", 600_000, "a test")
         driver.ended()
         (new / "state/0/1/4.delta").unlink()
         place.feed(14)
         place.begin().ended()
-        newest = place.catalog.newest_generation("totals")
+        newest = place.catalog.generations.newest("totals")
         assert newest is not None
         assert "cannot be copied back to 2 state partitions: " in str(newest.error)
         assert "state/0/1" in str(newest.error)
@@ -468,7 +471,7 @@ def test_what_fails_is_told_by_the_catalog(place: Place, spoil: Callable[[Place]
     place.feed(10)
     driver = place.begin()
     driver.ended()
-    newest = place.catalog.newest_generation("totals")
+    newest = place.catalog.generations.newest("totals")
     assert newest is not None
     assert newest.state == "failed"
     assert error in str(newest.error)

@@ -34,7 +34,7 @@ def feed(bench: Bench) -> None:
 
 
 def measured(bench: Bench) -> BacklogRecord | None:
-    return bench.catalog.figures(JOB).backlog
+    return bench.catalog.epochs.figures(JOB).backlog
 
 
 def of(found: BacklogRecord | EpochRecord | None, name: str) -> SourceBacklog:
@@ -74,11 +74,11 @@ def test_what_waits_is_known_while_an_epoch_is_stuck_after_each_epoch_and_after_
         wait(lambda: (of(measured(bench), "pulse").records or 0) > 20, "rate to owe the records of five seconds")
         feed(bench)
         wait(lambda: of(measured(bench), "files").files == 4, "the file that came meanwhile")
-        assert bench.catalog.epochs(JOB) == []
+        assert bench.catalog.epochs.of(JOB) == []
         hold.unlink()
         wait(lambda: read(bench) == 4, "all files")
         wait(lambda: of(measured(bench), "files").files == 0, "nothing to wait")
-    epochs = bench.catalog.epochs(JOB)
+    epochs = bench.catalog.epochs.of(JOB)
     waited = [of(epoch, "files") for epoch in epochs]
     assert [source.files for source in waited][:4] == [3, 2, 1, 0]
     assert [source.files_read for source in waited][:4] == [1, 2, 3, 4]
@@ -99,12 +99,12 @@ def test_what_waits_is_known_while_an_epoch_is_stuck_after_each_epoch_and_after_
         feed(bench)
     with bench.running(1):
         wait(lambda: (found := measured(bench)) is not None and found.measured_ms > stopped_ms, "a measurement")
-        found = of(bench.catalog.backlogs(JOB, since_ms=stopped_ms)[0], "files")
+        found = of(bench.catalog.epochs.backlogs(JOB, since_ms=stopped_ms)[0], "files")
         assert found.files == 2
         assert found.event_time_lag_ms is not None
         hold.unlink()
         wait(lambda: read(bench) == 6, "the rest")
-    assert [of(epoch, "files").files for epoch in bench.catalog.epochs(JOB)][-1] == 0
+    assert [of(epoch, "files").files for epoch in bench.catalog.epochs.of(JOB)][-1] == 0
 
 
 def test_a_job_records_the_key_with_most_of_its_rows(spark: Any, bench: Bench) -> None:
@@ -112,15 +112,15 @@ def test_a_job_records_the_key_with_most_of_its_rows(spark: Any, bench: Bench) -
     bench.feed(numbers=sorted([*range(0, 4_800, 40), *range(1, 80, 2), *range(81, 160, 2)]))
     with bench.running(1):
         bench.wait_done()
-    wait(lambda: bench.catalog.subtasks(JOB), "the figures")
-    ((totals,),) = [record.operators for record in bench.catalog.subtasks(JOB)]
+    wait(lambda: bench.catalog.epochs.subtasks(JOB), "the figures")
+    ((totals,),) = [record.operators for record in bench.catalog.epochs.subtasks(JOB)]
     heaviest, key_groups = totals.heavy_keys[0], sum(totals.key_groups)
     assert (heaviest.key, heaviest.key_group) == ("k0", key_group_for(("k0",), ["string"], key_groups))
     # By rows, or by time where the first calls took long.
     assert 0.3 < heaviest.share < 0.9 and totals.heavy_key_groups[0].key_group == heaviest.key_group
     assert len(totals.read_ms) == 1
     assert figures_of(bench.catalog, JOB, bench.catalog.now_ms()).heavy_keys[0].key == "k0"
-    (epoch,) = bench.catalog.epochs(JOB)
+    (epoch,) = bench.catalog.epochs.of(JOB)
     assert set(epoch.publish_ms) == {"seen", "batches"}
     assert 0 < max(epoch.publish_ms.values()) <= epoch.phases["publish"] + 1
     assert epoch.phases["read"] + epoch.phases["process"] <= epoch.phases["run"]
@@ -128,8 +128,8 @@ def test_a_job_records_the_key_with_most_of_its_rows(spark: Any, bench: Bench) -
 
 def assert_figures(bench: Bench) -> None:
     """Compare the catalog's figures of subtasks and key groups with manifests and input."""
-    epochs = bench.catalog.epochs(JOB)
-    by_epoch = {each.epoch: each for each in bench.catalog.subtasks(JOB, limit=len(epochs))}
+    epochs = bench.catalog.epochs.of(JOB)
+    by_epoch = {each.epoch: each for each in bench.catalog.epochs.subtasks(JOB, limit=len(epochs))}
     assert len(by_epoch) == len(epochs)
     for epoch in epochs:
         counts, pulse = by_epoch[epoch.epoch].operators
@@ -145,7 +145,7 @@ def assert_figures(bench: Bench) -> None:
             assert max(figures) <= epoch.phases[phase]
     assert [sum(by_epoch[epoch.epoch].operators[0].rows) for epoch in epochs][:4] == [ROWS] * 4
 
-    (sample,) = bench.catalog.key_groups(JOB)
+    (sample,) = bench.catalog.epochs.key_groups(JOB)
     manifest = bench.checkpoints.manifest(bench.checkpoints.manifest_path(sample.lineage, sample.epoch))
     fed = bench.fed[: files_read(manifest) * ROWS]
     digits = Counter((k, n % 10) for k, n in fed)

@@ -26,14 +26,14 @@ def test_no_subtask_has_the_catalogs_url_in_its_environment(
     )
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
     monkeypatch.setenv("A_SIGN", "of life")
-    bench.catalog.set_desired(JOB, state="running", parallelism=1)
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=1)
     with supervising(bench.catalog, tmp_path / "logs"):
         try:
-            wait(lambda: bench.catalog.newest_generation(JOB), "a driver")
+            wait(lambda: bench.catalog.generations.newest(JOB), "a driver")
             bench.feed(1)
             bench.wait_done()
         finally:
-            bench.catalog.set_desired(JOB, state="stopped")
+            bench.catalog.jobs.set_desired(JOB, state="stopped")
             bench.stop("end")
     told = dict(bench.published("told", ("name", "text")))
     assert ("A_SIGN", "of life") in told

@@ -73,14 +73,14 @@ def test_what_a_killed_driver_committed_is_published_by_its_successor(spark: Any
 def supersede(bench: Bench) -> GenerationRecord:
     """Claim the next generation as a supervisor does that misses the heartbeats of the driver."""
     with Catalog(bench.catalog_url, liveness=Liveness(running_ms=0, launching_ms=0)) as impatient:
-        return impatient.claim_generation(JOB, log_path="")
+        return impatient.generations.claim(JOB, log_path="")
 
 
 def test_a_superseded_driver_stops_without_committing(
     spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
-    stale = bench.catalog.claim_generation(JOB, log_path="")
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=2)
+    stale = bench.catalog.generations.claim(JOB, log_path="")
     errors: list[BaseException] = []
 
     def drive() -> None:
@@ -109,15 +109,15 @@ def test_a_superseded_driver_stops_without_committing(
     assert "found a newer generation of job 'totals'; expected generation 1" in str(errors)
     assert (bench.newest().epoch, bench.newest().generation) == (0, stale.generation)
     monkeypatch.undo()
-    bench.catalog.end_generation(JOB, newer.generation, state="stopped")
+    bench.catalog.generations.end(JOB, newer.generation, state="stopped")
     with bench.running(2):
         bench.wait_done()
     bench.assert_exact(spark)
 
 
 def test_a_driver_that_starts_after_its_successor_was_claimed_is_refused(bench: Bench) -> None:
-    bench.catalog.set_desired(JOB, state="running")
-    stale = bench.catalog.claim_generation(JOB, log_path="")
+    bench.catalog.jobs.set_desired(JOB, state="running")
+    stale = bench.catalog.generations.claim(JOB, log_path="")
     newer = supersede(bench)
     with pytest.raises(CommitError, match="found generation 2 as the newest"):
         run_generation(bench.catalog, JOB, stale.generation)
@@ -139,11 +139,11 @@ def test_a_second_driver_of_the_same_generation_is_refused_and_the_first_runs_on
 
 def test_a_catalog_older_than_the_store_counts_on_from_the_stores_generations(bench: Bench) -> None:
     bench.checkpoints.claim_generation(40)
-    bench.catalog.set_desired(JOB, state="running")
-    claimed = bench.catalog.claim_generation(JOB, log_path="")
+    bench.catalog.jobs.set_desired(JOB, state="running")
+    claimed = bench.catalog.generations.claim(JOB, log_path="")
     with pytest.raises(CatalogError, match=r"found generation 40 in .*; expected none after 1"):
         run_generation(bench.catalog, JOB, claimed.generation)
-    assert bench.catalog.claim_generation(JOB, log_path="").generation == 41
+    assert bench.catalog.generations.claim(JOB, log_path="").generation == 41
 
 
 def test_a_roll_back_leaves_an_epoch_behind_that_its_sink_refuses(
@@ -202,7 +202,7 @@ def test_an_epoch_without_rows_for_most_or_all_subtasks_still_runs_all_of_them(s
         bench.feed(numbers=[])
         wait(lambda: bench.newest().epoch == 1, "the epoch without rows")
     assert [len(each.subtasks) for each in bench.newest().operators] == [5]
-    assert [epoch.rows for epoch in bench.catalog.epochs(JOB)] == [1, 0]
+    assert [epoch.rows for epoch in bench.catalog.epochs.of(JOB)] == [1, 0]
     bench.assert_exact(spark)
 
 
@@ -210,8 +210,8 @@ def test_python_workers_that_lost_their_state_between_two_epochs_find_it_again(s
     def cached_key_groups(epochs: int) -> int:
         bench.feed()
         bench.wait_done()
-        wait(lambda: len(bench.catalog.subtasks(JOB, limit=30)) == epochs, "the figures")
-        return sum(bench.catalog.subtasks(JOB)[-1].operators[0].cached_key_groups)
+        wait(lambda: len(bench.catalog.epochs.subtasks(JOB, limit=30)) == epochs, "the figures")
+        return sum(bench.catalog.epochs.subtasks(JOB)[-1].operators[0].cached_key_groups)
 
     with bench.running(2):
         # Spark may give a subtask to another worker at first.
@@ -245,8 +245,8 @@ def test_a_missing_state_file_stops_the_job_with_its_path(spark: Any, bench: Ben
         bench.wait_done()
     lost = Path(bench.checkpoints.describe(bench.newest().operators[0].subtasks[1].keyed[0].file.path))
     lost.unlink()
-    bench.catalog.set_desired(JOB, state="running")
-    generation = bench.catalog.claim_generation(JOB, log_path="")
+    bench.catalog.jobs.set_desired(JOB, state="running")
+    generation = bench.catalog.generations.claim(JOB, log_path="")
     with pytest.raises(MissingFileError, match=str(lost)):
         run_generation(bench.catalog, JOB, generation.generation)
     assert str(lost) in str(bench.generation().error)
@@ -274,7 +274,7 @@ def test_another_key_type_is_refused(spark: Any, bench: Bench, tmp_path: Path) -
     with bench.running(2):
         bench.wait_done()
     changed = tmp_path / "changed.py"
-    source = Path(bench.catalog.job(JOB).artifact).read_text()
+    source = Path(bench.catalog.jobs.get(JOB).artifact).read_text()
     changed.write_text(
         source.replace('records.key_by("k"', 'records.key_by("n"').replace('order_by=("n",)', "order_by=()")
     )
@@ -287,7 +287,7 @@ def test_another_key_type_is_refused(spark: Any, bench: Bench, tmp_path: Path) -
 
 def test_a_map_key_is_refused(spark: Any, bench: Bench, tmp_path: Path) -> None:
     changed = tmp_path / "changed.py"
-    source = Path(bench.catalog.job(JOB).artifact).read_text()
+    source = Path(bench.catalog.jobs.get(JOB).artifact).read_text()
     changed.write_text(
         source.replace('job.settings["input"])', "job.settings[\"input\"]).selectExpr('map(k, n) AS k', 'n')")
     )

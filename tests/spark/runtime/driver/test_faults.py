@@ -39,7 +39,7 @@ def test_a_kill_at_every_fault_point_changes_nothing(
     monkeypatch.setenv("STATECORE_FAULTS", ",".join(faults))
     monkeypatch.setenv("STATECORE_FAULT_DIR", str(hits))
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=2)
     savepoints: list[RequestRecord] = []
     manifests: list[Manifest] = []
     rescales: list[tuple[FaultPoint, int, int]] = []
@@ -60,17 +60,17 @@ def test_a_kill_at_every_fault_point_changes_nothing(
         if left & set(_SAVEPOINT) and left <= set(_ASKED_FOR) and not savepoints:
             for name, target in (("pinned", None), ("copied", str(tmp_path / "copy"))):
                 arguments = {"name": name} if target is None else {"name": name, "target": target}
-                savepoints.append(bench.catalog.request(JOB, "savepoint", arguments, name))
+                savepoints.append(bench.catalog.requests.send(JOB, "savepoint", arguments, name))
         if left and left <= set(_RESCALE):
             # A kill ends the request, unless it was noted as done: it was asked of the driver that ran.
             old, killed = manifests[-1].parallelism, bench.generation().generation
             new = 5 - old
-            asked = bench.catalog.request(JOB, "rescale", {"parallelism": new}, f"{len(manifests)}")
+            asked = bench.catalog.requests.send(JOB, "rescale", {"parallelism": new}, f"{len(manifests)}")
 
             def met() -> list[FaultPoint]:
                 return [point for point in left if (hits / point).exists()]
 
-            wait(lambda: met() or bench.catalog.get_request(asked.id).state == "failed", "a kill")
+            wait(lambda: met() or bench.catalog.requests.get(asked.id).state == "failed", "a kill")
             rescales.extend((point, killed, new if point == FaultPoint.RESCALE_APPLIED else old) for point in met())
         return not left
 
@@ -84,10 +84,10 @@ def test_a_kill_at_every_fault_point_changes_nothing(
             bench.stop("after")
             note()
         finally:
-            bench.catalog.set_desired(JOB, state="stopped")
+            bench.catalog.jobs.set_desired(JOB, state="stopped")
             wait(lambda: bench.generation().ended, "the driver to end")
     # Every kill ends a driver and nothing else does. One driver may meet two points: an epoch and a merge run at once.
-    last, *lost = bench.catalog.generations(JOB, limit=50)
+    last, *lost = bench.catalog.generations.of(JOB, limit=50)
     ends = [(driver.state, driver.error) for driver in (last, *lost)]
     assert (last.state, {driver.state for driver in lost}) == ("stopped", {"failed"}), ends
     # A file is empty when the other point's kill came before its line.
@@ -105,4 +105,4 @@ def test_a_kill_at_every_fault_point_changes_nothing(
 
 
 def _is_done(bench: Bench, request: int) -> bool:
-    return bench.catalog.get_request(request).state == "done"
+    return bench.catalog.requests.get(request).state == "done"

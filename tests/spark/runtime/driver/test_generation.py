@@ -74,9 +74,9 @@ def test_epochs_start_once_an_interval_of_the_trigger(spark: Any, bench: Bench) 
             # As soon as the file before is committed; by default an epoch would start within half a second.
             bench.feed(20)
             bench.wait_done()
-        newest = bench.catalog.newest_generation("totals")
+        newest = bench.catalog.generations.newest("totals")
         assert newest is not None and newest.trigger_ms == 5_000
     # Spark starts epochs at whole multiples of the interval, but the first at once. A busy machine delays some.
-    _, *started_ms = sorted(each.started_ms for each in bench.catalog.epochs("totals"))
+    _, *started_ms = sorted(each.started_ms for each in bench.catalog.epochs.of("totals"))
     assert len(started_ms) >= 2
     assert min(later - earlier for earlier, later in pairwise(started_ms)) > 2000

@@ -45,7 +45,7 @@ def supervised(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             bench.stop("end")
     finally:
         # A process that was stopped would outlive the tests.
-        for generation in bench.catalog.generations(JOB):
+        for generation in bench.catalog.generations.of(JOB):
             if generation.pid is not None:
                 kill_session(generation.pid)
 
@@ -59,7 +59,7 @@ def impatient(tmp_path: Path, more: str = "pass") -> Path:
 
 def start(bench: Bench, job_file: Path) -> None:
     bench.register(artifact=job_file)
-    bench.catalog.set_desired(JOB, state="running", parallelism=2)
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=2)
     bench.feed()
 
 
@@ -74,7 +74,7 @@ def test_a_driver_whose_jvm_hangs_is_ended_and_its_successor_goes_on(
     bench.feed()
     wait(lambda: bench.rows_done() >= len(bench.fed), "the records, by the next driver")
     wait(lambda: bench.generation().state != "launching", "its heartbeat")
-    newest, hung = bench.catalog.generations(JOB)
+    newest, hung = bench.catalog.generations.of(JOB)
     assert (newest.state, hung.state) == ("running", "failed")
     assert "found no answer from the driver's JVM" in str(hung.error)
     wait(lambda: not psutil.pid_exists(pid), "the end of the process that hung")
@@ -88,7 +88,7 @@ def test_a_driver_whose_jvm_hangs_before_there_is_a_session_is_ended_and_its_suc
     start(bench, impatient(tmp_path, _STOPS_ITS_JVM))
     wait(lambda: bench.rows_done() >= len(bench.fed), "the records, by the next driver")
     wait(lambda: bench.generation().state != "launching", "its heartbeat")
-    newest, hung = bench.catalog.generations(JOB)
+    newest, hung = bench.catalog.generations.of(JOB)
     assert (newest.state, hung.state) == ("running", "failed")
     assert "found no answer from the driver's JVM" in str(hung.error)
     pid = hung.pid

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from statecore.catalog import Catalog, RequestRecord
+from statecore.catalog import Generations, RequestRecord
 from statecore.errors import CatalogError
 from statecore.runtime.driver import upkeep
 from statecore.runtime.driver.live import LiveRescaler
@@ -35,9 +35,9 @@ EAGER = msgspec.structs.replace(eager.EAGER, retained_checkpoints=1000)
 def ask(bench: Bench, parallelism: int) -> RequestRecord:
     """Ask for another parallelism and wait for the answer."""
     key = f"live-{len(bench.fed)}-{parallelism}"
-    asked = bench.catalog.request(JOB, "rescale", {"parallelism": parallelism}, key)
-    wait(lambda: bench.catalog.get_request(asked.id).state in ("done", "failed"), "the answer")
-    return bench.catalog.get_request(asked.id)
+    asked = bench.catalog.requests.send(JOB, "rescale", {"parallelism": parallelism}, key)
+    wait(lambda: bench.catalog.requests.get(asked.id).state in ("done", "failed"), "the answer")
+    return bench.catalog.requests.get(asked.id)
 
 
 def test_state_timers_and_outputs_are_those_of_a_job_that_was_left_alone(spark: Any, bench: Bench) -> None:
@@ -61,7 +61,7 @@ def test_state_timers_and_outputs_are_those_of_a_job_that_was_left_alone(spark: 
     assert {manifest.generation for manifest in manifests} == {1}
     assert_as_alone(spark, bench)
     # What the job had last is what it begins with next time.
-    assert (bench.catalog.job(JOB).parallelism, bench.generation().parallelism) == (3, 3)
+    assert (bench.catalog.jobs.get(JOB).parallelism, bench.generation().parallelism) == (3, 3)
 
 
 def test_the_checkpoint_that_state_is_loaded_from_stays_meanwhile(
@@ -125,20 +125,20 @@ def test_it_is_applied_in_the_middle_of_a_backlog(spark: Any, bench: Bench) -> N
         bench.feed()
     with bench.running(1):
         wait(lambda: bench.rows_done() > 0, "the first epoch")
-        asked = bench.catalog.request(JOB, "rescale", {"parallelism": 3}, "in a backlog")
+        asked = bench.catalog.requests.send(JOB, "rescale", {"parallelism": 3}, "in a backlog")
 
         def answered() -> bool:
             # Files wait until then, however quick the machine is.
             while len(bench.fed) - bench.rows_done() < 4 * 200:
                 bench.feed()
-            return bench.catalog.get_request(asked.id).state in ("done", "failed")
+            return bench.catalog.requests.get(asked.id).state in ("done", "failed")
 
         wait(answered, "the answer")
-        answer = bench.catalog.get_request(asked.id)
+        answer = bench.catalog.requests.get(asked.id)
         assert answer.result is not None, answer.error
         bench.feed()
         bench.wait_done()
-    found = {epoch.epoch: epoch.parallelism for epoch in bench.catalog.epochs(JOB, limit=500)}
+    found = {epoch.epoch: epoch.parallelism for epoch in bench.catalog.epochs.of(JOB, limit=500)}
     after = answer.result["after_epoch"]
     assert 0 <= after < bench.files - 1
     assert found == {epoch: 1 if epoch <= after else 3 for epoch in range(bench.files)}
@@ -149,14 +149,14 @@ def test_it_is_applied_in_the_middle_of_a_backlog(spark: Any, bench: Bench) -> N
 def test_the_job_runs_at_what_the_catalog_says_though_the_catalogs_answer_is_lost(
     spark: Any, bench: Bench, monkeypatch: pytest.MonkeyPatch, is_recorded: bool
 ) -> None:
-    apply = Catalog.apply_parallelism
+    apply = Generations.apply_parallelism
 
     def lost(*args: Any) -> bool:
         if is_recorded:
             apply(*args)
         raise CatalogError("the connection was closed")
 
-    monkeypatch.setattr(Catalog, "apply_parallelism", lost)
+    monkeypatch.setattr(Generations, "apply_parallelism", lost)
     with bench.running(2):
         bench.feed()
         bench.wait_done()
@@ -167,12 +167,12 @@ def test_the_job_runs_at_what_the_catalog_says_though_the_catalogs_answer_is_los
         bench.feed()
         bench.wait_done()
     assert answer.state == ("done" if is_recorded else "failed")
-    assert bench.newest().parallelism == bench.catalog.job(JOB).parallelism == (3 if is_recorded else 2)
+    assert bench.newest().parallelism == bench.catalog.jobs.get(JOB).parallelism == (3 if is_recorded else 2)
     bench.assert_exact(spark)
 
 
 def test_a_request_that_is_gone_is_not_asked_after_for_ever(bench: Bench) -> None:
-    asked = bench.catalog.request(JOB, "rescale", {"parallelism": 3}, "gone")
+    asked = bench.catalog.requests.send(JOB, "rescale", {"parallelism": 3}, "gone")
     gone = dataclasses.replace(asked, id=asked.id + 1)
     nothing: Any = None
     rescaler = LiveRescaler(bench.catalog, JOB, nothing, nothing, nothing, nothing, SideJobs(nothing))
@@ -188,13 +188,13 @@ def test_a_parallelism_that_cannot_be_is_refused_and_the_stream_goes_on(
         assert "InvalidParallelismError" in str(answer.error)
         bench.feed()
         bench.wait_done()
-    assert bench.newest().parallelism == bench.catalog.job(JOB).parallelism == 2
+    assert bench.newest().parallelism == bench.catalog.jobs.get(JOB).parallelism == 2
 
 
 def test_what_the_next_driver_would_do_unasked_is_not_left_to_it(spark: Any, bench: Bench) -> None:
-    asked = bench.catalog.request(JOB, "rescale", {"parallelism": 4}, "asked while nothing ran")
+    asked = bench.catalog.requests.send(JOB, "rescale", {"parallelism": 4}, "asked while nothing ran")
     with bench.running(2):
-        assert "the driver ended before" in str(bench.catalog.get_request(asked.id).error)
+        assert "the driver ended before" in str(bench.catalog.requests.get(asked.id).error)
         bench.feed()
         bench.wait_done()
     assert bench.newest().parallelism == 2
@@ -215,7 +215,7 @@ def test_epochs_follow_each_other_without_a_gap(spark: Any, bench: Bench) -> Non
             assert ask(bench, parallelism).error is None
             bench.feed()
             bench.wait_done()
-    epochs = sorted(bench.catalog.epochs(JOB, limit=50), key=lambda epoch: epoch.epoch)
+    epochs = sorted(bench.catalog.epochs.of(JOB, limit=50), key=lambda epoch: epoch.epoch)
     assert [epoch.parallelism for epoch in epochs] == [2, 3, 2]
     assert all(after.epoch == before.epoch + 1 for before, after in pairwise(epochs))
     bench.assert_exact(spark)

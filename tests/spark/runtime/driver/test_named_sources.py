@@ -89,7 +89,7 @@ def test_sources_are_resumed_by_name_over_upgrades_that_add_drop_and_move_them(s
         bench.wait_failed()
     assert "found the sources ['parquet']" in (bench.generation().error or "")
     assert bench.newest() == newest
-    bench.catalog.set_desired(JOB, allow_non_restored_state=True)
+    bench.catalog.jobs.set_desired(JOB, allow_non_restored_state=True)
     feeder.feed("parquet", range(1_000, 1_010), None)
     feeder.feed("json", range(200, 220), "one")
     with bench.running(3):
@@ -101,7 +101,7 @@ def test_sources_are_resumed_by_name_over_upgrades_that_add_drop_and_move_them(s
     ]  # fmt: skip
     # The one that is gone holds nobody back.
     assert newest.watermark_ms == 218_999
-    bench.catalog.set_desired(JOB, allow_non_restored_state=False)
+    bench.catalog.jobs.set_desired(JOB, allow_non_restored_state=False)
     upgrade("clock:clock,csv:two,json:one")
     with bench.running(2):
         feeder.feed("csv", range(330, 340), "two")

@@ -79,7 +79,7 @@ def test_a_roll_back_to_an_older_savepoint_opens_a_new_lineage_once(spark: Any, 
     with bench.running(2, start_from=savepoint, roll_back=True) as third:
         bench.feed()
         bench.wait_done()
-        wait(lambda: bench.catalog.job(JOB).start_from is None, "the start to be forgotten")
+        wait(lambda: bench.catalog.jobs.get(JOB).start_from is None, "the start to be forgotten")
     # A lineage has the number of the generation that opened it.
     assert (bench.newest().lineage, bench.newest().epoch) == (third.generation, 2)
     with bench.running(2):
@@ -131,7 +131,7 @@ def test_a_rewritten_savepoint_holds_the_same_state_at_another_parallelism_and_m
         bench.feed()
         bench.wait_done()
     bench.assert_exact(spark)
-    assert bench.catalog.job(JOB).max_parallelism == 128
+    assert bench.catalog.jobs.get(JOB).max_parallelism == 128
 
 
 def test_a_job_takes_up_a_savepoint_rewritten_for_another_max_parallelism_and_stays_with_it(

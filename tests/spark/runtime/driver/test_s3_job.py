@@ -34,12 +34,12 @@ def supervised(catalog: Catalog, logs: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            catalog.set_desired(JOB, state="stopped")
-            newest = catalog.newest_generation(JOB)
+            catalog.jobs.set_desired(JOB, state="stopped")
+            newest = catalog.generations.newest(JOB)
             if newest is not None and not newest.ended:
                 name = f"end-{newest.generation}"
-                catalog.request(JOB, "stop_with_savepoint", {"name": name}, name)
-                wait(lambda: catalog.newest_generation(JOB).ended, "the driver to stop")  # type: ignore[union-attr]
+                catalog.requests.send(JOB, "stop_with_savepoint", {"name": name}, name)
+                wait(lambda: catalog.generations.newest(JOB).ended, "the driver to stop")  # type: ignore[union-attr]
 
 
 def newest_of(url: str) -> Manifest | None:
@@ -67,7 +67,7 @@ def test_a_job_lives_in_s3_alone(
 ) -> None:
     folder, _, _ = s3_url.rpartition("/")
     open_store(folder).write("code/totals.py", ARTIFACT.read_bytes())
-    conf = bench.catalog.job(JOB).conf
+    conf = bench.catalog.jobs.get(JOB).conf
     definition: dict[str, Any] = {
         "artifact": f"{folder}/code/totals.py",
         "master_url": "local[2]",
@@ -76,9 +76,9 @@ def test_a_job_lives_in_s3_alone(
         "parallelism": 2,
         "max_parallelism": 128,
     }
-    bench.catalog.register_job(JOB, store=s3_url, **definition)
+    bench.catalog.jobs.register(JOB, store=s3_url, **definition)
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
-    bench.catalog.set_desired(JOB, state="running")
+    bench.catalog.jobs.set_desired(JOB, state="running")
     bench.feed()
     with supervised(bench.catalog, tmp_path / "logs"):
         wait_done(bench, s3_url)
@@ -87,9 +87,9 @@ def test_a_job_lives_in_s3_alone(
         bench.feed()
         wait_done(bench, s3_url)
         arguments = {"name": "copied", "target": f"{folder}/elsewhere/copied", "reason": "a move"}
-        asked = bench.catalog.request(JOB, "savepoint", arguments, "copied")
-        wait(lambda: bench.catalog.get_request(asked.id).state in ("done", "failed"), "the copy")
-        assert bench.catalog.get_request(asked.id).error is None
+        asked = bench.catalog.requests.send(JOB, "savepoint", arguments, "copied")
+        wait(lambda: bench.catalog.requests.get(asked.id).state in ("done", "failed"), "the copy")
+        assert bench.catalog.requests.get(asked.id).error is None
     assert bench.generation().generation == 2
 
     # The catalog is lost with the machine that it was on; what is in the bucket is enough.
@@ -99,11 +99,11 @@ def test_a_job_lives_in_s3_alone(
         catalog.create_schema()
         found = rebuild_job(catalog, s3_url)
         assert (found.lineage, found.epoch, found.withheld) == (1, 1, ("api_token",))
-        assert [record.reason for record in catalog.savepoints(JOB)].count("a move") == 1
-        assert catalog.newest_generation(JOB).generation == 2  # type: ignore[union-attr]
-        assert "api_token" not in catalog.job(JOB).settings
+        assert [record.reason for record in catalog.savepoints.of(JOB)].count("a move") == 1
+        assert catalog.generations.newest(JOB).generation == 2  # type: ignore[union-attr]
+        assert "api_token" not in catalog.jobs.get(JOB).settings
         bench.feed()
-        catalog.set_desired(JOB, state="running", parallelism=3)
+        catalog.jobs.set_desired(JOB, state="running", parallelism=3)
         with supervised(catalog, tmp_path / "logs"):
             newest = wait_done(bench, s3_url)
         assert (newest.generation, newest.parallelism, newest.lineage, newest.epoch) == (3, 3, 1, 2)

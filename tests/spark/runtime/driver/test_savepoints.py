@@ -54,7 +54,9 @@ def test_a_savepoint_does_not_stop_the_job_and_copies_nothing(spark: Any, bench:
     assert bench.checkpoints.read_file(manifest.artifact.file) == ARTIFACT.read_bytes()
     ((name, (position,)),) = [(source.name, source.positions) for source in manifest.sources]
     assert (name, position) == ("records", '{"logOffset":0}')
-    assert [record.path for record in bench.catalog.savepoints("totals")][-1].endswith("savepoints/now/manifest.json")
+    assert [record.path for record in bench.catalog.savepoints.of("totals")][-1].endswith(
+        "savepoints/now/manifest.json"
+    )
 
 
 def test_a_self_contained_savepoint_needs_nothing_but_its_folder_wherever_that_is(
@@ -107,7 +109,7 @@ def test_a_copy_that_has_just_begun_when_the_driver_stops_is_left_to_the_next_on
     monkeypatch.setattr(spark.sparkContext, "cancelJobGroup", cancel_job_group)
 
     monkeypatch.setattr(savepoints, "copy_savepoint", copy)
-    request = bench.catalog.request("totals", "savepoint", {"name": "now", "target": "/nowhere"}, "now")
+    request = bench.catalog.requests.send("totals", "savepoint", {"name": "now", "target": "/nowhere"}, "now")
     side_jobs = SideJobs(spark)
     writer = savepoints.SavepointWriter(bench.catalog, "totals", bench.checkpoints, spark, side_jobs)
     writer.write(request, manifest(job="totals"))
@@ -117,7 +119,7 @@ def test_a_copy_that_has_just_begun_when_the_driver_stops_is_left_to_the_next_on
     assert not finished.is_set(), "nobody broke it off"
     writer.write(request, manifest(job="totals"))
     assert side_jobs.under_way() == set()
-    assert bench.catalog.get_request(request.id).state == "pending"
+    assert bench.catalog.requests.get(request.id).state == "pending"
 
 
 def test_a_claimed_savepoint_goes_when_the_job_needs_it_no_more_and_a_later_one_in_its_place_stays(
@@ -144,7 +146,7 @@ def test_a_claimed_savepoint_goes_when_the_job_needs_it_no_more_and_a_later_one_
     assert not gone()
     with bench.running(2):
         wait(gone, "the claimed savepoint to go")
-        wait(lambda: bench.catalog.job(JOB).start_from is None, "the start to be forgotten")
+        wait(lambda: bench.catalog.jobs.get(JOB).start_from is None, "the start to be forgotten")
     # Nobody has claimed this one.
     copy_savepoint(spark, source, copied)
     with bench.running(2):
@@ -202,7 +204,7 @@ def test_a_job_stops_with_a_savepoint_that_is_self_contained(spark: Any, bench: 
         bench.wait_done()
         stopped = bench.stop("last", target=str(tmp_path / "copy"))
     assert stopped == "savepoints/last/manifest.json"
-    assert [record.path for record in bench.catalog.savepoints("totals")] == [str(tmp_path / "copy")]
+    assert [record.path for record in bench.catalog.savepoints.of("totals")] == [str(tmp_path / "copy")]
     shutil.rmtree(bench.store)
     elsewhere(bench, tmp_path / "other-store")
     with bench.running(3, start_from=str(tmp_path / "copy")):

@@ -35,8 +35,8 @@ def hold(bench: Bench) -> Iterator[Path]:
 def stuck_and_asked_to_stop(bench: Bench) -> Iterator[RequestRecord]:
     with bench.running(2):
         wait((bench.input.parent / "held").exists, "an epoch to be held up")
-        bench.catalog.set_desired(JOB, state="stopped")
-        yield bench.catalog.request(JOB, "stop_with_savepoint", {"name": "end", "reason": "test"}, "end")
+        bench.catalog.jobs.set_desired(JOB, state="stopped")
+        yield bench.catalog.requests.send(JOB, "stop_with_savepoint", {"name": "end", "reason": "test"}, "end")
 
 
 def test_a_stop_waits_for_the_epoch_in_flight_and_lets_no_other_begin(bench: Bench, hold: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_stop_waits_for_the_epoch_in_flight_and_lets_no_other_begin(bench: Ben
         assert bench.generation().state == "running"
         hold.unlink()
         wait(lambda: bench.generation().ended, "the driver to end")
-    result = bench.catalog.get_request(asked.id).result
+    result = bench.catalog.requests.get(asked.id).result
     assert bench.generation().state == "stopped"
     assert result is not None
     kept = bench.checkpoints.manifest(result["savepoint"])
@@ -58,7 +58,7 @@ def test_a_stop_cuts_off_an_epoch_that_is_stuck(bench: Bench, hold: Path, monkey
     with stuck_and_asked_to_stop(bench) as asked:
         wait(lambda: bench.generation().ended, "the driver to end")
     assert bench.generation().state == "stopped"
-    assert "found no committed epoch" in str(bench.catalog.get_request(asked.id).error)
+    assert "found no committed epoch" in str(bench.catalog.requests.get(asked.id).error)
     assert bench.checkpoints.newest() is None
 
 

@@ -23,7 +23,7 @@ def test_a_job_warns_with_subtask_and_bytes_and_says_what_to_do(
     # Spark limits the address space of each worker to it.
     bench.register(artifact=Path(hoard.__file__), conf={"spark.executor.pyspark.memory": "4g"})
     monkeypatch.setenv(CATALOG_VARIABLE, bench.catalog_url)
-    bench.catalog.set_desired(JOB, state="running", parallelism=1)
+    bench.catalog.jobs.set_desired(JOB, state="running", parallelism=1)
 
     def warned() -> bool:
         hoarded(bench, 128)
@@ -38,7 +38,7 @@ def test_a_job_warns_with_subtask_and_bytes_and_says_what_to_do(
             wait(warned, "the warning", 400)
             assert bench.generation().generation == 1
         finally:
-            bench.catalog.set_desired(JOB, state="stopped")
+            bench.catalog.jobs.set_desired(JOB, state="stopped")
             bench.stop("end")
     (warning, *_) = warnings(tmp_path / "logs")
     found = re.search(r"the worker of subtask 0 of 'hoard' with (\d\.\d) of (\d\.\d) GiB in use; expected", warning)
@@ -47,7 +47,7 @@ def test_a_job_warns_with_subtask_and_bytes_and_says_what_to_do(
     assert "less than 80 %" in warning
     for remedy in ("rescale to a higher parallelism", "more memory", "let state expire"):
         assert remedy in warning
-    shares = [epoch.memory_share or 0 for epoch in bench.catalog.epochs(JOB)]
+    shares = [epoch.memory_share or 0 for epoch in bench.catalog.epochs.of(JOB)]
     assert 0 < shares[0] < NEARLY_FULL <= max(shares) < 1
 
 

@@ -59,8 +59,8 @@ def clock() -> ManualClock:
 @pytest.fixture
 def catalog(catalog_url: str, tmp_path: Path, clock: ManualClock) -> Iterator[Catalog]:
     with Catalog(catalog_url, clock=clock) as catalog:
-        catalog.register_cluster("local", "standalone", {}, workers=1)
-        catalog.register_job(
+        catalog.clusters.register("local", "standalone", {}, workers=1)
+        catalog.jobs.register(
             JOB,
             artifact="flights.py",
             store=str(tmp_path / "store"),
@@ -69,7 +69,7 @@ def catalog(catalog_url: str, tmp_path: Path, clock: ManualClock) -> Iterator[Ca
             parallelism=2,
             max_parallelism=128,
         )
-        catalog.set_desired(JOB, state="running")
+        catalog.jobs.set_desired(JOB, state="running")
         yield catalog
 
 
@@ -78,7 +78,7 @@ class Driver:
 
     def __init__(self, catalog: Catalog, clock: ManualClock, *, parallelism: int = 2, generation: int = 1) -> None:
         self.catalog, self.clock, self.parallelism = catalog, clock, parallelism
-        self.generation = catalog.claim_generation(JOB, log_path="log").generation
+        self.generation = catalog.generations.claim(JOB, log_path="log").generation
         assert self.generation == generation
         self.epoch = self.rows = self.files_read = 0
         self.waiting = 0
@@ -92,7 +92,7 @@ class Driver:
             self.rows += reading * 1_000
             self.epoch += 1
             now_ms, took_ms = self.clock.now_ms(), 100 + 400 * reading + self.epoch % 3
-            self.catalog.record_epoch(
+            self.catalog.epochs.record(
                 EpochRecord(
                     JOB,
                     1,
@@ -108,8 +108,8 @@ class Driver:
                 )
             )
             if second % 5 == 0:
-                self.catalog.heartbeat(JOB, self.generation)
-                self.catalog.record_backlog(JOB, self.generation, [self._backlog()])
+                self.catalog.generations.heartbeat(JOB, self.generation)
+                self.catalog.epochs.record_backlog(JOB, self.generation, [self._backlog()])
 
     def _backlog(self) -> SourceBacklog:
         return SourceBacklog("files", None, 10 * self.waiting, self.waiting, 3_000, self.files_read)
@@ -123,7 +123,7 @@ def test_figures_are_those_that_the_driver_records(catalog: Catalog, clock: Manu
     found = figures_of(catalog, JOB, clock.now_ms())
     assert (found.parallelism, found.max_parallelism, found.workers) == (2, 128, 1)
     assert (found.hindrance, found.settled_ms) == (None, START_MS + 1_000 - 501)
-    newest = catalog.newest_generation(JOB)
+    newest = catalog.generations.newest(JOB)
     assert newest is not None and found.started_ms == newest.started_ms
     # No source counts rows: 180 files had 1,000 each, and 30 - 60 of them came back.
     assert found.waiting == driver.waiting * 1_000
@@ -141,7 +141,7 @@ def test_the_lag_is_that_of_event_time_or_the_age_of_the_oldest_record_whichever
 ) -> None:
     Driver(catalog, clock).run(3, arriving=1, reading=1)
     clock.advance(1_000)
-    catalog.record_backlog(
+    catalog.epochs.record_backlog(
         JOB, 1, [SourceBacklog("topic", 7, event_time_lag_ms=event_time_ms, oldest_age_ms=oldest_ms)]
     )
     assert figures_of(catalog, JOB, clock.now_ms()).lag_ms == 60_000
@@ -160,7 +160,7 @@ def test_phases_subtasks_memory_and_failed_drivers_are_among_the_figures(catalog
         OperatorFigures("slow", (300, 100), (0, 0), (400, 90), (0, 0), (0, 0), (64, 64)),
         OperatorFigures("of another parallelism", (900,), (0,), (999,), (0,), (0,), (128,)),
     ]
-    catalog.record_epoch(epoch, operators=operators)
+    catalog.epochs.record(epoch, operators=operators)
     found = figures_of(catalog, JOB, now_ms)
     newest = found.epochs[-1]
     assert (newest.read_ms, newest.work_ms, newest.publish_ms) == (300, 600, 200)
@@ -168,9 +168,9 @@ def test_phases_subtasks_memory_and_failed_drivers_are_among_the_figures(catalog
     assert found.slowest_sink == SlowSink("audit", 0.75)
     assert (found.busiest_share, found.memory_share) == (0.75, 0.5)
     for generation in (1, 2):
-        catalog.end_generation(JOB, generation, state="failed", error="out of disk\nat line 7")
+        catalog.generations.end(JOB, generation, state="failed", error="out of disk\nat line 7")
         assert found.crashes == 0
-        catalog.claim_generation(JOB, log_path="log")
+        catalog.generations.claim(JOB, log_path="log")
     found = figures_of(catalog, JOB, clock.now_ms())
     assert (found.crashes, found.crash) == (2, "out of disk")
 
@@ -180,7 +180,7 @@ def test_the_source_with_the_most_partitions_limits_reading(catalog: Catalog, cl
     assert figures_of(catalog, JOB, clock.now_ms()).source_partitions is None
     clock.advance(1)
     sources = [SourceBacklog("orders", 5, partitions=12), SourceBacklog("files"), SourceBacklog("few", 0, partitions=3)]
-    catalog.record_backlog(JOB, 1, sources)
+    catalog.epochs.record_backlog(JOB, 1, sources)
     assert figures_of(catalog, JOB, clock.now_ms()).source_partitions == 12
 
 
@@ -188,7 +188,7 @@ def test_phases_of_an_epoch_that_an_earlier_release_recorded_are_unknown(catalog
     Driver(catalog, clock).run(1, arriving=1, reading=1)
     now_ms = clock.now_ms()
     phases = {"run": 900.0, "commit": 50.0, "publish": 200.0, "load": 100.0, "process": 400.0, "write": 100.0}
-    catalog.record_epoch(EpochRecord(JOB, 1, 2, 1, 2, 500, 1_500, now_ms - 1_150, now_ms, 1_150, phases))
+    catalog.epochs.record(EpochRecord(JOB, 1, 2, 1, 2, 500, 1_500, now_ms - 1_150, now_ms, 1_150, phases))
     found = figures_of(catalog, JOB, now_ms)
     newest = found.epochs[-1]
     assert (newest.rows, newest.read_ms, newest.work_ms, newest.publish_ms) == (500, None, None, None)
@@ -217,7 +217,7 @@ def slowest_sink(catalog: Catalog, clock: ManualClock, times: Sequence[dict[str,
         now_ms, publish = clock.now_ms(), max(100.0, sum(publish_ms.values()))
         phases = {"run": 10.0, "commit": 10.0, "read": 0.0, "publish": publish}
         epoch = EpochRecord(JOB, 1, number, 1, 2, 5, 1_500, now_ms, now_ms, 150, phases, publish_ms=publish_ms)
-        catalog.record_epoch(epoch)
+        catalog.epochs.record(epoch)
         clock.advance(1_000)
     return figures_of(catalog, JOB, clock.now_ms()).slowest_sink
 
@@ -238,7 +238,7 @@ def test_the_heaviest_keys_are_those_of_the_slowest_operator_over_its_time(
             OperatorFigures("quick", (3, 1), (0, 0), (9, 9), (0, 0), (0, 0), (64, 64), (0, 0), other),
         ]
         now_ms = clock.now_ms()
-        catalog.record_epoch(EpochRecord(JOB, 1, number, 1, 2, 4, 1_500, now_ms, now_ms, 150), operators=operators)
+        catalog.epochs.record(EpochRecord(JOB, 1, number, 1, 2, 4, 1_500, now_ms, now_ms, 150), operators=operators)
         clock.advance(1_000)
     figures = figures_of(catalog, JOB, clock.now_ms())
     assert figures.heavy_key_group is not None and figures.heavy_key_group.key_group == 7
@@ -265,7 +265,7 @@ def test_what_arrived_is_known_for_longer_than_the_epochs_looked_at(catalog: Cat
     assert all(total == pytest.approx(2 * at_ms, abs=4_000) for at_ms, total in rows)
     assert found.epoch_limit == 1_000 and found.left == found.waiting == 300_000
     assert found.trigger_ms is None
-    catalog.heartbeat(JOB, driver.generation, trigger_ms=2_000)
+    catalog.generations.heartbeat(JOB, driver.generation, trigger_ms=2_000)
     assert figures_of(catalog, JOB, clock.now_ms()).trigger_ms == 2_000
     (first_ms, first), (last_ms, last) = found.arrived[0], found.arrived[-1]
     assert last_ms - first_ms >= 270_000
@@ -310,11 +310,11 @@ def test_a_job_of_short_epochs_has_run_like_this_since_its_last_rescale_and_not_
 
 
 def test_a_rescale_that_was_done_tells_how_long_one_takes(catalog: Catalog, clock: ManualClock) -> None:
-    catalog.start_rescale_run("run-1", JOB, from_parallelism=1, to_parallelism=2)
+    catalog.runs.start("run-1", JOB, from_parallelism=1, to_parallelism=2)
     clock.advance(40_000)
-    catalog.finish_rescale_run("run-1")
-    catalog.start_rescale_run("run-2", JOB, from_parallelism=2, to_parallelism=1)
-    catalog.finish_rescale_run("run-2", error="no room")
+    catalog.runs.finish("run-1")
+    catalog.runs.start("run-2", JOB, from_parallelism=2, to_parallelism=1)
+    catalog.runs.finish("run-2", error="no room")
     assert figures_of(catalog, JOB, clock.now_ms()).rescale_ms == 40_000
 
 
@@ -322,41 +322,41 @@ def test_a_rescale_stops_the_job_for_as_long_as_earlier_ones_did_the_first_for_a
     catalog: Catalog, clock: ManualClock
 ) -> None:
     def expected(method: str) -> int | None:
-        catalog.set_policy(JOB, {**SETTINGS, "method": method})
+        catalog.policies.set(JOB, {**SETTINGS, "method": method})
         return figures_of(catalog, JOB, clock.now_ms()).downtime_ms
 
     assert [expected(method) for method in ("live", "by_reference", "rewrite")] == [None, 20_000, 60_000]
-    catalog.start_rescale_run("run-1", JOB, from_parallelism=1, to_parallelism=2, method="rewrite")
-    catalog.mark_step("run-1", "stop_with_savepoint", started=True, ended=True)
+    catalog.runs.start("run-1", JOB, from_parallelism=1, to_parallelism=2, method="rewrite")
+    catalog.runs.mark_step("run-1", "stop_with_savepoint", started=True, ended=True)
     clock.advance(30_000)
-    catalog.mark_step("run-1", "restart", started=True, ended=True)
-    catalog.finish_rescale_run("run-1")
+    catalog.runs.mark_step("run-1", "restart", started=True, ended=True)
+    catalog.runs.finish("run-1")
     assert [expected(method) for method in ("live", "by_reference", "rewrite")] == [None, 20_000, 30_000]
 
 
 def test_rows_of_a_file_are_counted_within_one_generation(catalog: Catalog, clock: ManualClock) -> None:
     first = Driver(catalog, clock)
     first.run(3, arriving=2, reading=2)
-    catalog.end_generation(JOB, 1, state="stopped")
-    assert rows_per_file(catalog.epochs(JOB)) == 1_000
+    catalog.generations.end(JOB, 1, state="stopped")
+    assert rows_per_file(catalog.epochs.of(JOB)) == 1_000
     second = Driver(catalog, clock, generation=2)
     second.epoch = first.epoch
     second.run(1, arriving=0, reading=0)
-    assert rows_per_file(catalog.epochs(JOB)) == 1_000
+    assert rows_per_file(catalog.epochs.of(JOB)) == 1_000
     assert rows_per_file([]) is None
 
 
 def test_the_first_epoch_of_a_driver_takes_what_waited_when_it_began(catalog: Catalog, clock: ManualClock) -> None:
     first = Driver(catalog, clock)
     first.run(10, arriving=2, reading=1)
-    catalog.heartbeat(JOB, 1, trigger_ms=2_000)
-    catalog.end_generation(JOB, 1, state="failed", error="lost")
+    catalog.generations.heartbeat(JOB, 1, trigger_ms=2_000)
+    catalog.generations.end(JOB, 1, state="failed", error="lost")
     second = Driver(catalog, clock, generation=2)
     assert figures_of(catalog, JOB, clock.now_ms()).left is None
     for waiting in (40, 70):
         clock.advance(5_000)
         second.waiting = waiting
-        catalog.record_backlog(JOB, 2, [second._backlog()])
+        catalog.epochs.record_backlog(JOB, 2, [second._backlog()])
     found = figures_of(catalog, JOB, clock.now_ms())
     assert (found.left, found.waiting, found.busy) == (40_000, 70_000, None)
     # It has not told its trigger yet.
@@ -378,30 +378,30 @@ def test_what_hinders_a_decision_is_said(catalog: Catalog, clock: ManualClock, s
     if state != "new":
         driver.run(2, arriving=1, reading=1)
     if state == "stopped":
-        catalog.set_desired(JOB, state="stopped")
+        catalog.jobs.set_desired(JOB, state="stopped")
     elif state == "silent":
         clock.advance(100_000)
     elif state == "leased":
-        catalog.acquire_lease(JOB, "manual-7", 5_000)
+        catalog.leases.acquire(JOB, "manual-7", 5_000)
     elif state == "wanted":
-        catalog.set_desired(JOB, parallelism=4)
+        catalog.jobs.set_desired(JOB, parallelism=4)
     else:
-        catalog.heartbeat(JOB, 1)
-    policy = catalog.set_policy(JOB, SETTINGS)
+        catalog.generations.heartbeat(JOB, 1)
+    policy = catalog.policies.set(JOB, SETTINGS)
     assert evaluate(catalog, policy, clock.now_ms()) is None
-    seen = catalog.policy(JOB)
+    seen = catalog.policies.find(JOB)
     assert seen is not None and said in (seen.finding or "")
 
 
 def reached(catalog: Catalog, clock: ManualClock) -> DecisionRecord | None:
-    policy = catalog.policy(JOB)
+    policy = catalog.policies.find(JOB)
     assert policy is not None
     return evaluate(catalog, policy, clock.now_ms())
 
 
 def pile(catalog: Catalog, clock: ManualClock) -> Driver:
     """An outage, a pile that will take hours, and a policy."""
-    catalog.set_policy(JOB, SETTINGS)
+    catalog.policies.set(JOB, SETTINGS)
     driver = Driver(catalog, clock)
     driver.run(60, arriving=1, reading=1)
     driver.run(20, arriving=0, reading=0)
@@ -423,10 +423,10 @@ def test_a_backlog_becomes_one_decision_that_stands_in_the_catalog(catalog: Cata
     assert decision.figures["waiting"] == driver.waiting * 1_000 and decision.method == "live"
     # Edge, not level: while it stands nothing is decided anew, and two who look at once reach one decision.
     assert reached(catalog, clock) is None
-    seen = catalog.policy(JOB)
+    seen = catalog.policies.find(JOB)
     assert seen is not None and f"decision {decision.id} is open" in (seen.finding or "")
-    assert catalog.decisions(JOB) == [decision]
-    catalog.end_decision(decision.id, "refused", "somebody else was first")
+    assert catalog.policies.decisions(JOB) == [decision]
+    catalog.policies.end_decision(decision.id, "refused", "somebody else was first")
     for _ in range(3):
         driver.run(6, arriving=1, reading=2)
         again = reached(catalog, clock)
@@ -436,9 +436,9 @@ def test_a_backlog_becomes_one_decision_that_stands_in_the_catalog(catalog: Cata
 def test_a_policy_of_a_query_decides_by_its_batches_and_rescales_it_by_its_only_method(
     catalog: Catalog, clock: ManualClock
 ) -> None:
-    catalog.set_desired(JOB, checkpoint="/data/checkpoint")
+    catalog.jobs.set_desired(JOB, checkpoint="/data/checkpoint")
     driver = pile(catalog, clock)
-    catalog.set_policy(JOB, {**SETTINGS, "method": "rewrite"})
+    catalog.policies.set(JOB, {**SETTINGS, "method": "rewrite"})
     driver.run(20, arriving=1, reading=2)
     assert reached(catalog, clock) is None
     driver.run(15, arriving=1, reading=2)
@@ -454,39 +454,43 @@ def test_a_policy_that_observes_tells_each_change_once_and_carries_out_nothing(
     catalog: Catalog, clock: ManualClock
 ) -> None:
     driver = pile(catalog, clock)
-    catalog.set_policy(JOB, {**SETTINGS, "observe": True, "cooldown_s": 20})
+    catalog.policies.set(JOB, {**SETTINGS, "observe": True, "cooldown_s": 20})
 
     def look(seconds: int) -> str:
         for _ in range(seconds // 5):
             driver.run(5, arriving=1, reading=2)
             found.append(reached(catalog, clock))
-        seen = catalog.policy(JOB)
+        seen = catalog.policies.find(JOB)
         assert seen is not None
         return seen.finding or ""
 
     found: list[DecisionRecord | None] = []
     assert look(15).startswith("would scale out: ")
-    (told,) = catalog.decisions(JOB)
+    (told,) = catalog.policies.decisions(JOB)
     assert [each for each in found if each is not None] == [told]
     assert (told.state, told.from_parallelism, told.run_id) == ("observed", 2, None)
     assert told.reason.startswith("would scale out: ") and "rows wait" in told.reason
     # It is nobody's to carry out, hinders nothing, and is no failure.
-    assert catalog.open_decisions() == [] == list(decisions_to_announce(catalog, clock.now_ms() + 2 * LAPSES_AFTER_MS))
+    assert (
+        catalog.policies.open_decisions()
+        == []
+        == list(decisions_to_announce(catalog.policies, clock.now_ms() + 2 * LAPSES_AFTER_MS))
+    )
     figures = figures_of(catalog, JOB, clock.now_ms())
     assert (figures.hindrance, figures.failures) == (None, 0)
     assert "cooling down" in look(15)
     # The need has lasted, so the rest alone delays what would be done; it is the same change, so only the finding says.
     for _ in range(3):
         assert look(10).startswith("would scale out: ")
-    assert catalog.decisions(JOB) == [told]
+    assert catalog.policies.decisions(JOB) == [told]
     # Another change is another decision.
-    catalog.set_policy(JOB, {**SETTINGS, "observe": True, "cooldown_s": 20, "max_parallelism": 4})
+    catalog.policies.set(JOB, {**SETTINGS, "observe": True, "cooldown_s": 20, "max_parallelism": 4})
     look(10)
-    newest, before = catalog.decisions(JOB)
+    newest, before = catalog.policies.decisions(JOB)
     assert (before, newest.to_parallelism, newest.state) == (told, 4, "observed")
     assert [each for each in found if each is not None] == [told, newest]
     # Once it may act, it does.
-    catalog.set_policy(JOB, {**SETTINGS, "max_parallelism": 4})
+    catalog.policies.set(JOB, {**SETTINGS, "max_parallelism": 4})
     driver.run(5, arriving=1, reading=2)
     made = reached(catalog, clock)
     assert made is not None and (made.state, made.to_parallelism) == ("open", 4)
@@ -498,10 +502,10 @@ def test_a_job_outside_of_its_limits_is_told_of_once_a_cooldown_whatever_the_siz
     Driver(catalog, clock).run(30, arriving=1, reading=1)
     for lowest, said in ((4, "outside the limits 4 to 8"), (6, "cooling down for another")):
         observing = {**SETTINGS, "observe": True, "cooldown_s": 20, "min_parallelism": lowest}
-        evaluate(catalog, catalog.set_policy(JOB, observing), clock.now_ms())
-        seen = catalog.policy(JOB)
+        evaluate(catalog, catalog.policies.set(JOB, observing), clock.now_ms())
+        seen = catalog.policies.find(JOB)
         assert seen is not None and said in (seen.finding or "")
-    assert [each.to_parallelism for each in catalog.decisions(JOB)] == [4]
+    assert [each.to_parallelism for each in catalog.policies.decisions(JOB)] == [4]
 
 
 def test_decisions_are_logged_with_their_figures_those_that_are_only_observed_too(
@@ -510,7 +514,7 @@ def test_decisions_are_logged_with_their_figures_those_that_are_only_observed_to
     driver = pile(catalog, clock)
     caplog.set_level(logging.INFO, evaluation.__name__)
     for observe, said in ((True, "would scale out"), (False, "scale out")):
-        catalog.set_policy(JOB, {**SETTINGS, "observe": observe, "max_parallelism": 4})
+        catalog.policies.set(JOB, {**SETTINGS, "observe": observe, "max_parallelism": 4})
         caplog.clear()
         for _ in range(4):
             driver.run(5, arriving=1, reading=2)
@@ -528,7 +532,7 @@ def test_a_look_that_decides_nothing_is_logged_for_another_kind_of_reason_and_no
 
     def looks(times: int, **settings: object) -> list[str]:
         """Look so many times; return what was logged."""
-        catalog.set_policy(JOB, {**SETTINGS, **settings})
+        catalog.policies.set(JOB, {**SETTINGS, **settings})
         caplog.clear()
         for _ in range(times):
             driver.run(2, arriving=1, reading=2)
@@ -542,17 +546,17 @@ def test_a_look_that_decides_nothing_is_logged_for_another_kind_of_reason_and_no
     assert frozen.startswith("Job flights: 1,000 rows/s arrive, ") and "; frozen until " in frozen
     (cooling,) = looks(4, cooldown_s=300)
     assert "; cooling down for another 1" in cooling
-    catalog.acquire_lease(JOB, "manual-7", 60_000)
+    catalog.leases.acquire(JOB, "manual-7", 60_000)
     (leased,) = looks(2, cooldown_s=300)
     assert leased.startswith("Job flights: 1,000 rows/s arrive, ") and leased.endswith(
         "; manual-7 holds the lease on the job"
     )
-    catalog.release_lease(JOB, "manual-7")
+    catalog.leases.release(JOB, "manual-7")
     lasts, decided, under_way = looks(8, max_rescales_a_day=1)
     assert lasts.endswith("; this has lasted 0 s of 8 s")
     assert decided.startswith("Job flights: scale out: ")
     assert under_way.endswith("; decision 1 is open: parallelism 8")
-    catalog.end_decision(1, "done")
+    catalog.policies.end_decision(1, "done")
     assert looks(8, max_rescales_a_day=1)[-1].endswith("; the limit of 1 rescales a day is reached")
 
 
@@ -561,7 +565,7 @@ def test_two_who_look_at_once_log_it_once(
 ) -> None:
     pile(catalog, clock)
     caplog.set_level(logging.INFO, evaluation.__name__)
-    policy = catalog.policy(JOB)
+    policy = catalog.policies.find(JOB)
     assert policy is not None
     for _ in range(2):
         evaluate(catalog, policy, clock.now_ms())
@@ -583,11 +587,11 @@ def decides(catalog: Catalog, clock: ManualClock, driver: Driver, after_s: int) 
 def failing(catalog: Catalog, clock: ManualClock, decision: DecisionRecord) -> None:
     """Carry a decision out, in vain: a quarter of an hour passes until the rescale has failed."""
     run = f"autoscale__{decision.id}"
-    catalog.claim_decision(decision.id, run)
-    catalog.start_rescale_run(run, JOB, from_parallelism=2, to_parallelism=decision.to_parallelism)
+    catalog.policies.claim_decision(decision.id, run)
+    catalog.runs.start(run, JOB, from_parallelism=2, to_parallelism=decision.to_parallelism)
     clock.advance(900_000)
-    catalog.finish_rescale_run(run, error="no workers came")
-    catalog.end_decision(decision.id, "failed", f"run {run} failed: no workers came")
+    catalog.runs.finish(run, error="no workers came")
+    catalog.policies.end_decision(decision.id, "failed", f"run {run} failed: no workers came")
 
 
 @pytest.mark.untraced
@@ -595,15 +599,15 @@ def test_a_rescale_that_fails_again_and_again_is_tried_less_and_less_often_until
     catalog: Catalog, clock: ManualClock
 ) -> None:
     driver = pile(catalog, clock)
-    catalog.set_policy(JOB, {**SETTINGS, "cooldown_s": 60})
+    catalog.policies.set(JOB, {**SETTINGS, "cooldown_s": 60})
     for rest_s in (120, 240):
         decision = decides(catalog, clock, driver, 100)
         assert decision is not None
         failing(catalog, clock, decision)
         assert decides(catalog, clock, driver, rest_s - 1) is None
         # A failure of somebody else adds none to the row, and does not end it.
-        catalog.start_rescale_run(f"manual-{rest_s}", JOB, from_parallelism=2, to_parallelism=4)
-        catalog.finish_rescale_run(f"manual-{rest_s}", error="a wrong number")
+        catalog.runs.start(f"manual-{rest_s}", JOB, from_parallelism=2, to_parallelism=4)
+        catalog.runs.finish(f"manual-{rest_s}", error="a wrong number")
         driver.waiting = 3_000
         clock.advance(rest_s * 1_000)
     decision = decides(catalog, clock, driver, 100)
@@ -611,11 +615,11 @@ def test_a_rescale_that_fails_again_and_again_is_tried_less_and_less_often_until
     failing(catalog, clock, decision)
     for _ in range(3):
         assert decides(catalog, clock, driver, 86_400) is None
-    policy = catalog.policy(JOB)
+    policy = catalog.policies.find(JOB)
     assert policy is not None and "blocked: the last 3 rescales" in str(policy.finding)
     assert "`statecore policy set flights --on`" in str(policy.finding) and "no workers came" in str(policy.finding)
-    assert any("the policy is blocked" in line for line in advice(standing(catalog, catalog.job(JOB))))
-    catalog.set_policy(JOB, policy.settings)
+    assert any("the policy is blocked" in line for line in advice(standing(catalog, catalog.jobs.get(JOB))))
+    catalog.policies.set(JOB, policy.settings)
     driver.waiting = 3_000
     assert decides(catalog, clock, driver, 100) is not None
 
@@ -628,8 +632,8 @@ def test_a_rescale_that_is_done_ends_a_row_of_failures(catalog: Catalog, clock: 
         assert decision is not None
         failing(catalog, clock, decision)
     assert figures_of(catalog, JOB, clock.now_ms()).failures == 2
-    catalog.start_rescale_run("manual", JOB, from_parallelism=2, to_parallelism=2)
-    catalog.finish_rescale_run("manual")
+    catalog.runs.start("manual", JOB, from_parallelism=2, to_parallelism=2)
+    catalog.runs.finish("manual")
     assert figures_of(catalog, JOB, clock.now_ms()).failures == 0
 
 
@@ -638,15 +642,15 @@ def test_a_policy_makes_so_many_rescales_a_day_and_those_that_were_refused_do_no
     catalog: Catalog, clock: ManualClock
 ) -> None:
     driver = pile(catalog, clock)
-    catalog.set_policy(JOB, {**SETTINGS, "max_rescales_a_day": 1})
+    catalog.policies.set(JOB, {**SETTINGS, "max_rescales_a_day": 1})
     for state in ("refused", "done"):
         decision = decides(catalog, clock, driver, 100)
         assert decision is not None
-        catalog.end_decision(decision.id, "refused" if state == "refused" else "done")
+        catalog.policies.end_decision(decision.id, "refused" if state == "refused" else "done")
         driver.waiting = 3_000
     assert figures_of(catalog, JOB, clock.now_ms()).made_in_a_day == 1
     assert decides(catalog, clock, driver, 100) is None
-    policy = catalog.policy(JOB)
+    policy = catalog.policies.find(JOB)
     assert policy is not None and str(policy.finding).endswith("; the limit of 1 rescales a day is reached")
     driver.waiting = 3_000
     assert decides(catalog, clock, driver, 86_400) is not None
@@ -664,7 +668,7 @@ def test_what_was_needed_before_nobody_looked_counts_no_more(catalog: Catalog, c
     # What the policy chose, it chose.
     clock.advance(600_000)
     reached(catalog, clock)
-    seen = catalog.policy(JOB)
+    seen = catalog.policies.find(JOB)
     assert seen is not None and seen.memory["chosen"] == made.to_parallelism
 
 
@@ -672,15 +676,15 @@ def test_what_was_needed_before_nobody_looked_counts_no_more(catalog: Catalog, c
 def test_the_limit_of_an_epoch_that_a_job_met_is_known_after_nobody_looked(
     catalog: Catalog, clock: ManualClock
 ) -> None:
-    catalog.set_policy(JOB, SETTINGS)
+    catalog.policies.set(JOB, SETTINGS)
     Driver(catalog, clock).run(60, arriving=1, reading=1)
     reached(catalog, clock)
-    policy = catalog.policy(JOB)
+    policy = catalog.policies.find(JOB)
     assert policy is not None and policy.memory["limit"] is None
     met = {"rows": 20_000, "seen_ms": clock.now_ms()}
     clock.advance(600_000)
     evaluate(catalog, dataclasses.replace(policy, memory=policy.memory | {"limit": met}), clock.now_ms())
-    seen = catalog.policy(JOB)
+    seen = catalog.policies.find(JOB)
     assert seen is not None and seen.memory["limit"] == met
 
 
@@ -688,11 +692,11 @@ def test_two_who_look_at_once_reach_one_decision(catalog: Catalog, clock: Manual
     driver = pile(catalog, clock)
     reached(catalog, clock)
     driver.run(10, arriving=1, reading=2)
-    policy = catalog.policy(JOB)
+    policy = catalog.policies.find(JOB)
     assert policy is not None
     made = [evaluate(catalog, policy, clock.now_ms()) for _ in range(2)]
     assert made[0] is not None and made[1] is None
-    assert len(catalog.decisions(JOB)) == 1
+    assert len(catalog.policies.decisions(JOB)) == 1
 
 
 def test_a_decision_nobody_heard_of_is_announced_again_and_one_too_old_is_given_up(
@@ -703,18 +707,18 @@ def test_a_decision_nobody_heard_of_is_announced_again_and_one_too_old_is_given_
     driver.run(10, arriving=1, reading=2)
     decision = reached(catalog, clock)
     assert decision is not None
-    assert list(decisions_to_announce(catalog, clock.now_ms())) == []
+    assert list(decisions_to_announce(catalog.policies, clock.now_ms())) == []
     clock.advance(ANNOUNCE_EVERY_MS)
-    assert [each.id for each in decisions_to_announce(catalog, clock.now_ms())] == [decision.id]
-    assert list(decisions_to_announce(catalog, clock.now_ms())) == []
+    assert [each.id for each in decisions_to_announce(catalog.policies, clock.now_ms())] == [decision.id]
+    assert list(decisions_to_announce(catalog.policies, clock.now_ms())) == []
     clock.advance(LAPSES_AFTER_MS)
-    assert list(decisions_to_announce(catalog, clock.now_ms())) == []
-    ended = catalog.decision(decision.id)
+    assert list(decisions_to_announce(catalog.policies, clock.now_ms())) == []
+    ended = catalog.policies.decision(decision.id)
     assert ended.state == "failed" and "check whether it is paused" in (ended.outcome or "")
 
 
 def test_settings_that_do_not_fit_are_said_to_whoever_looks(catalog: Catalog, clock: ManualClock) -> None:
-    policy = catalog.set_policy(JOB, {"max_paralelism": 8})
+    policy = catalog.policies.set(JOB, {"max_paralelism": 8})
     with pytest.raises(ConfigurationError, match="max_paralelism"):
         evaluate(catalog, policy, clock.now_ms())
 

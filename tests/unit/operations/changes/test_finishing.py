@@ -32,8 +32,8 @@ class World:
         self.catalog, self.clock, self._folder = catalog, clock, folder
         self.generation = 0
         self.waiting = 0
-        catalog.register_cluster(CLUSTER, "none of ours", {}, workers=3)
-        catalog.register_job(
+        catalog.clusters.register(CLUSTER, "none of ours", {}, workers=3)
+        catalog.jobs.register(
             JOB,
             artifact="/flights.py",
             store=str(folder / "store"),
@@ -42,7 +42,7 @@ class World:
             parallelism=4,
             max_parallelism=16,
         )
-        catalog.set_desired(JOB, state="running")
+        catalog.jobs.set_desired(JOB, state="running")
         self.launch()
         self.supervisor = self.another()
 
@@ -52,14 +52,14 @@ class World:
     def rescale(self, method: RescaleMethod, *, up_to: str, to_parallelism: int = 2) -> None:
         """Do what a rescale does, up to the end of this step."""
         catalog = self.catalog
-        catalog.acquire_lease(JOB, RUN, LEASE_MS)
+        catalog.leases.acquire(JOB, RUN, LEASE_MS)
         sizes = {"from_parallelism": 4, "to_parallelism": to_parallelism, "from_workers": 3, "to_workers": 1}
-        catalog.start_rescale_run(RUN, JOB, method=method, **sizes)  # type: ignore[arg-type]
+        catalog.runs.start(RUN, JOB, method=method, **sizes)  # type: ignore[arg-type]
         steps = ["lease", "stop_with_savepoint", "rescale_state", "restart"]
         for step in steps[: steps.index(up_to) + 1]:
-            catalog.mark_step(RUN, step, started=True, ended=True)
-        catalog.end_generation(JOB, self.generation, state="stopped")
-        catalog.set_desired(JOB, artifact="/new.py", parallelism=to_parallelism)
+            catalog.runs.mark_step(RUN, step, started=True, ended=True)
+        catalog.generations.end(JOB, self.generation, state="stopped")
+        catalog.jobs.set_desired(JOB, artifact="/new.py", parallelism=to_parallelism)
         self.launch()
 
     def passes(self, seconds: int, supervisor: Supervisor | None = None) -> None:
@@ -68,19 +68,19 @@ class World:
         often, rest = divmod(seconds - last, 10)
         for pause_s in [10] * often + [rest] * bool(rest) + [1] * last:
             self.clock.advance(1_000 * pause_s)
-            if self.catalog.heartbeat(JOB, self.generation):
-                self.catalog.record_backlog(JOB, self.generation, [SourceBacklog("in", self.waiting)])
+            if self.catalog.generations.heartbeat(JOB, self.generation):
+                self.catalog.epochs.record_backlog(JOB, self.generation, [SourceBacklog("in", self.waiting)])
             (supervisor or self.supervisor).step()
 
     @property
     def state(self) -> tuple[str, int, int]:
         """State of the run, and the job's desired parallelism and workers."""
-        run, workers = self.catalog.rescale_run(RUN), self.catalog.cluster(CLUSTER).desired_workers
-        return run.state, self.catalog.job(JOB).parallelism, workers
+        run, workers = self.catalog.runs.get(RUN), self.catalog.clusters.get(CLUSTER).desired_workers
+        return run.state, self.catalog.jobs.get(JOB).parallelism, workers
 
     def launch(self) -> None:
-        self.generation = self.catalog.claim_generation(JOB, log_path="log").generation
-        self.catalog.heartbeat(JOB, self.generation)
+        self.generation = self.catalog.generations.claim(JOB, log_path="log").generation
+        self.catalog.generations.heartbeat(JOB, self.generation)
 
 
 @pytest.fixture
@@ -101,28 +101,28 @@ def test_a_healthy_job_that_only_awaits_verify_is_verified_and_keeps_its_new_siz
     assert world.state == ("running", 2, 3)
     world.passes(4)
     assert world.state == ("done", 2, 1)
-    assert world.catalog.lease(JOB) is None
-    assert world.catalog.rescale_run(RUN).steps["verify"].ended_ms is not None
+    assert world.catalog.leases.find(JOB) is None
+    assert world.catalog.runs.get(RUN).steps["verify"].ended_ms is not None
     # Two heartbeats, seen by the supervisor itself, are the least.
-    assert world.catalog.rescale_run(RUN).ended_ms == world.clock.now_ms() - 1_000
+    assert world.catalog.runs.get(RUN).ended_ms == world.clock.now_ms() - 1_000
 
 
 def test_a_change_that_was_left_earlier_is_rolled_back(world: World) -> None:
     world.rescale("by_reference", up_to="rescale_state")
     world.passes(60)
     assert world.state == ("failed", 4, 3)
-    assert world.catalog.rescale_run(RUN).error == f"lease expired (owner {RUN})"
+    assert world.catalog.runs.get(RUN).error == f"lease expired (owner {RUN})"
 
 
 def test_a_dag_that_comes_back_and_dies_again_before_it_gives_its_lease_back_is_not_rolled_back(world: World) -> None:
     world.rescale("by_reference", up_to="restart")
     world.waiting = 500
     world.passes(70)
-    world.catalog.finish_rescale_run(RUN)
+    world.catalog.runs.finish(RUN)
     world.passes(400)
     assert world.state == ("done", 2, 1)
-    assert world.catalog.job(JOB).artifact == "/new.py" and world.catalog.lease(JOB) is None
-    assert "rollback" not in world.catalog.rescale_run(RUN).steps
+    assert world.catalog.jobs.get(JOB).artifact == "/new.py" and world.catalog.leases.find(JOB) is None
+    assert "rollback" not in world.catalog.runs.get(RUN).steps
 
 
 def _change(world: World) -> Change:
@@ -134,11 +134,11 @@ def test_a_verification_that_has_lost_its_lease_leaves_the_restored_job_its_work
     step = Verify(change=_change(world))
     assert step.begin() is None
     world.clock.advance(LEASE_MS)
-    world.catalog.recover_expired_lease(JOB)
+    world.catalog.leases.recover_expired(JOB)
     with pytest.raises(UnknownRecordError, match="there is no lease on job"):
         step.end()
     assert world.state == ("failed", 4, 3)
-    assert world.catalog.rescale_run(RUN).steps["verify"].ended_ms is None
+    assert world.catalog.runs.get(RUN).steps["verify"].ended_ms is None
 
 
 def test_a_verification_whose_run_is_rolled_back_meanwhile_fails_and_takes_no_workers(world: World) -> None:
@@ -153,13 +153,13 @@ def test_a_verification_whose_run_is_rolled_back_meanwhile_fails_and_takes_no_wo
 
 def test_a_process_that_is_killed_once_its_run_is_done_leaves_no_surplus_workers(world: World) -> None:
     world.rescale("by_reference", up_to="restart")
-    world.catalog.finish_rescale_run(RUN)
-    assert world.state == ("done", 2, 1) and world.catalog.lease(JOB) is not None
+    world.catalog.runs.finish(RUN)
+    assert world.state == ("done", 2, 1) and world.catalog.leases.find(JOB) is not None
     found = Verify(change=_change(world)).begin()
     assert found is not None and found.status is Status.DONE
-    assert world.state == ("done", 2, 1) and world.catalog.lease(JOB) is None
+    assert world.state == ("done", 2, 1) and world.catalog.leases.find(JOB) is None
     # The lease is given back: later sizes stay.
-    world.catalog.set_desired_workers(CLUSTER, 3)
+    world.catalog.clusters.set_desired_workers(CLUSTER, 3)
     Verify(change=_change(world)).begin()
     assert world.state == ("done", 2, 3)
 
@@ -179,14 +179,14 @@ def test_a_rollback_under_way_is_not_verified_and_takes_no_workers(world: World,
     world.waiting = 0
     world.passes(400)
     assert world.state == ("failed", 4, 3)
-    assert world.catalog.rescale_run(RUN).error == f"lease expired (owner {RUN})"
-    assert world.catalog.lease(JOB) is None
+    assert world.catalog.runs.get(RUN).error == f"lease expired (owner {RUN})"
+    assert world.catalog.leases.find(JOB) is None
 
 
 def test_a_run_whose_rollback_has_begun_is_not_done_any_more(world: World) -> None:
     world.rescale("by_reference", up_to="restart")
     _rolling_back(world)
-    assert world.catalog.finish_rescale_run(RUN).state == "running"
+    assert world.catalog.runs.finish(RUN).state == "running"
 
 
 def test_a_job_that_does_not_become_healthy_is_rolled_back_after_five_minutes(world: World) -> None:
@@ -196,10 +196,10 @@ def test_a_job_that_does_not_become_healthy_is_rolled_back_after_five_minutes(wo
     assert world.state == ("running", 2, 3)
     world.passes(1)
     assert world.state == ("failed", 4, 3)
-    error = str(world.catalog.rescale_run(RUN).error)
+    error = str(world.catalog.runs.get(RUN).error)
     assert error.startswith("the supervisor took step verify over, which failed: found generation 2 running")
     assert "0 epochs, 500 records wait" in error and error.endswith("; rolled back")
-    assert world.catalog.lease(JOB) is None
+    assert world.catalog.leases.find(JOB) is None
 
 
 @pytest.mark.parametrize("seconds", [20, 40, 360], ids=["short", "past the deadline", "past the lease"])
@@ -210,7 +210,7 @@ def test_a_job_is_not_rolled_back_because_the_catalog_was_away(
     world.waiting = 500
     world.passes(345)
     with monkeypatch.context() as away:
-        away.setattr(world.catalog, "lead", Mock(side_effect=CatalogError("away")))
+        away.setattr(world.catalog.supervisors, "lead", Mock(side_effect=CatalogError("away")))
         with pytest.raises(CatalogError):
             world.supervisor.step()
     world.clock.advance(seconds * 1_000)
@@ -251,20 +251,20 @@ def test_a_supervisor_that_leads_again_verifies_anew(world: World) -> None:
 def test_a_lease_that_was_renewed_since_the_pass_began_is_not_taken_up(world: World) -> None:
     world.rescale("by_reference", up_to="restart")
     world.clock.advance(LEASE_MS)
-    (expired,) = world.catalog.expired_leases()
-    renewed = world.catalog.renew_lease(JOB, RUN, LEASE_MS)
+    (expired,) = world.catalog.leases.expired()
+    renewed = world.catalog.leases.renew(JOB, RUN, LEASE_MS)
     assert Finisher(world.catalog).take_up(expired)
-    assert world.catalog.lease(JOB) == renewed
+    assert world.catalog.leases.find(JOB) == renewed
 
 
 def test_a_user_aborts_it_there_too(world: World) -> None:
     world.rescale("by_reference", up_to="restart")
     world.waiting = 500
     world.passes(70)
-    world.catalog.abort_rescale_run(JOB, "ann")
+    world.catalog.runs.abort(JOB, "ann")
     world.passes(1)
     assert world.state == ("failed", 4, 3)
-    assert "aborted by ann" in str(world.catalog.rescale_run(RUN).error)
+    assert "aborted by ann" in str(world.catalog.runs.get(RUN).error)
 
 
 def test_the_next_supervisor_goes_on_with_it(world: World) -> None:
@@ -284,11 +284,11 @@ def test_a_dag_that_comes_back_and_ends_its_run_is_left_alone(world: World, capl
     world.rescale("by_reference", up_to="restart")
     world.waiting = 500
     world.passes(70)
-    world.catalog.finish_rescale_run(RUN)
-    world.catalog.release_lease(JOB, RUN)
-    world.catalog.acquire_lease(JOB, "manual__2", 10 * LEASE_MS)
+    world.catalog.runs.finish(RUN)
+    world.catalog.leases.release(JOB, RUN)
+    world.catalog.leases.acquire(JOB, "manual__2", 10 * LEASE_MS)
     world.passes(400)
     assert world.state == ("done", 2, 1)
     assert "verification of" not in caplog.text
-    lease = world.catalog.lease(JOB)
+    lease = world.catalog.leases.find(JOB)
     assert lease is not None and lease.owner == "manual__2"

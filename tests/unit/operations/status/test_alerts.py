@@ -41,14 +41,14 @@ MINUTE_MS = 60_000
 def healthy(catalog_url: str) -> Standing:
     """A job that runs, keeps up and has no alert; its catalog's time stands still."""
     with Catalog(catalog_url, clock=ManualClock()) as catalog:
-        catalog.register_job("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
-        catalog.set_desired("orders", state="running")
-        catalog.claim_generation("orders", log_path="/logs/1.log")
-        catalog.heartbeat("orders", 1)
-        now_ms = catalog.job("orders").updated_ms
-        catalog.record_epoch(EpochRecord("orders", 1, 0, 1, 2, 10, 10, now_ms, now_ms, 100))
-        catalog.record_backlog("orders", 1, [SourceBacklog("in", 10)])
-        return standing(catalog, catalog.job("orders"))
+        catalog.jobs.register("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
+        catalog.jobs.set_desired("orders", state="running")
+        catalog.generations.claim("orders", log_path="/logs/1.log")
+        catalog.generations.heartbeat("orders", 1)
+        now_ms = catalog.jobs.get("orders").updated_ms
+        catalog.epochs.record(EpochRecord("orders", 1, 0, 1, 2, 10, 10, now_ms, now_ms, 100))
+        catalog.epochs.record_backlog("orders", 1, [SourceBacklog("in", 10)])
+        return standing(catalog, catalog.jobs.get("orders"))
 
 
 def later(found: Standing, ms: int, **changes: Any) -> Standing:

@@ -40,8 +40,8 @@ def test_long_epochs_are_waited_for_but_not_for_ever(
     catalog: Catalog, commits_ms: Sequence[int], rows: int, expected_ms: int
 ) -> None:
     for number, at_ms in enumerate(commits_ms):
-        catalog.record_epoch(EpochRecord("orders", 1, number, 1, 2, rows, rows, at_ms, at_ms, 100))
-    assert patience_ms(catalog, "orders") == expected_ms
+        catalog.epochs.record(EpochRecord("orders", 1, number, 1, 2, rows, rows, at_ms, at_ms, 100))
+    assert patience_ms(catalog.epochs, "orders") == expected_ms
 
 
 @pytest.mark.parametrize(
@@ -66,19 +66,19 @@ def test_a_backlog_that_may_come_in_one_epoch_is_waited_for_but_not_for_ever(
 ) -> None:
     for number in range(3):
         at_ms, read = number * 2_000, (SourceBacklog("in", files_read=2 * number),)
-        catalog.record_epoch(
+        catalog.epochs.record(
             EpochRecord("orders", 1, number, 1, 2, rows, rows, at_ms, at_ms, duration_ms, backlog=read)
         )
-    catalog.record_backlog("orders", 1, [waiting])
-    assert patience_ms(catalog, "orders") == expected_ms
+    catalog.epochs.record_backlog("orders", 1, [waiting])
+    assert patience_ms(catalog.epochs, "orders") == expected_ms
 
 
 def test_drivers_that_failed_before_the_job_was_stopped_are_no_restart_loop_of_the_new_parallelism(
     catalog: Catalog,
 ) -> None:
-    catalog.acquire_lease("orders", "run", MINUTE)
+    catalog.leases.acquire("orders", "run", MINUTE)
     for state in ("failed", "failed", "stopped", "failed"):
-        claimed = catalog.claim_generation("orders", log_path="/l")
-        catalog.end_generation("orders", claimed.generation, state=state)
-    catalog.claim_generation("orders", log_path="/l")
+        claimed = catalog.generations.claim("orders", log_path="/l")
+        catalog.generations.end("orders", claimed.generation, state=state)
+    catalog.generations.claim("orders", log_path="/l")
     assert [each.generation for each in failed_drivers(catalog, "orders")] == [4]

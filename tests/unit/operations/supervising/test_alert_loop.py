@@ -41,7 +41,7 @@ def clock() -> ManualClock:
 @pytest.fixture
 def catalog(catalog_url: str, clock: ManualClock) -> Iterator[Catalog]:
     with Catalog(catalog_url, clock=clock) as opened:
-        opened.register_job("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
+        opened.jobs.register("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
         yield opened
 
 
@@ -55,10 +55,10 @@ def chat(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
 
 def crash(catalog: Catalog, job: str = "orders") -> None:
     """Have two drivers fail one after the other."""
-    catalog.set_desired(job, state="running")
+    catalog.jobs.set_desired(job, state="running")
     for _ in range(2):
-        claimed = catalog.claim_generation(job, log_path="/logs/{generation}.log")
-        catalog.end_generation(job, claimed.generation, state="failed", error="ValueError: negative")
+        claimed = catalog.generations.claim(job, log_path="/logs/{generation}.log")
+        catalog.generations.end(job, claimed.generation, state="failed", error="ValueError: negative")
 
 
 def heads(chat: Webhook) -> list[str]:
@@ -80,7 +80,7 @@ def test_each_change_is_told_once_also_after_a_restart(catalog: Catalog, chat: W
     AlertLoop(catalog, "supervisor", send).step()
     assert [each for each in heads(chat) if "crash_loop" in each] == [BEGUN]
     assert any("2 drivers failed in a row" in message["text"] for message in chat.messages)
-    catalog.set_desired("orders", state="stopped")
+    catalog.jobs.set_desired("orders", state="stopped")
     AlertLoop(catalog, "supervisor", send).step()
     first.step()
     assert [each for each in heads(chat) if "crash_loop" in each] == [BEGUN, OVER]
@@ -157,16 +157,16 @@ supervisor.run_supervisor(sys.argv[1], logs, poll_interval_s=0.05)
 
 def test_a_webhook_that_hangs_delays_no_pass_of_the_supervisor_nor_its_end(catalog_url: str, tmp_path: Path) -> None:
     with Catalog(catalog_url) as catalog, socket.create_server(("127.0.0.1", 0)) as silent:
-        catalog.register_job("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
-        catalog.set_desired("orders", state="running")
+        catalog.jobs.register("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
+        catalog.jobs.set_desired("orders", state="running")
         environment = {**os.environ, "STATECORE_WEBHOOK": f"http://127.0.0.1:{silent.getsockname()[1]}/s3cret"}
         running = subprocess.Popen([sys.executable, "-c", SUPERVISOR, catalog_url, str(tmp_path)], env=environment)
         try:
             # Accepted, and never answered.
             silent.settimeout(PATIENCE_S)
             hanging, _ = silent.accept()
-            seen = catalog.generations("orders")[0].generation
-            wait(lambda: catalog.generations("orders")[0].generation > seen, "the next driver")
+            seen = catalog.generations.of("orders")[0].generation
+            wait(lambda: catalog.generations.of("orders")[0].generation > seen, "the next driver")
             running.terminate()
             assert running.wait(PATIENCE_S) == 0
             hanging.close()
@@ -184,7 +184,7 @@ def test_a_job_whose_records_are_damaged_hides_no_alert_of_another_and_is_not_re
     loop = AlertLoop(catalog, "supervisor", webhook_sender())
     loop.step()
     assert heads(chat) == [BEGUN]
-    catalog.register_job("clicks", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
+    catalog.jobs.register("clicks", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
     crash(catalog, "clicks")
     with closing(sqlite3.connect(catalog_url.removeprefix("sqlite:///"))) as database, database:
         database.execute("UPDATE generations SET state = 'damaged' WHERE job = 'orders'")
@@ -199,14 +199,14 @@ def test_the_loop_outlives_a_catalog_that_was_away(
     monkeypatch.setattr(alert_loop, "INTERVAL_S", 0.01)
     crash(catalog)
     away, told = threading.Event(), threading.Event()
-    jobs = catalog.jobs
+    jobs = catalog.jobs.all
 
     def failing() -> object:
         if away.is_set():
             return jobs()
         raise OSError("gone")
 
-    monkeypatch.setattr(catalog, "jobs", failing)
+    monkeypatch.setattr(catalog.jobs, "all", failing)
     loop = AlertLoop(catalog, "supervisor", lambda _: told.set())
     loop.start()
     try:
@@ -219,10 +219,10 @@ def test_the_loop_outlives_a_catalog_that_was_away(
 
 def look(catalog: Catalog) -> list[str]:
     """Look once as Airflow does; return how the messages begin."""
-    changes = untold_changes(catalog, "airflow", standings(catalog), catalog.supervisor())
+    changes = untold_changes(catalog, "airflow", standings(catalog), catalog.supervisors.last())
     for change in changes:
-        assert claim(catalog, "airflow", change, CLAIM_MS)
-        confirm(catalog, "airflow", change)
+        assert claim(catalog.alerts, "airflow", change, CLAIM_MS)
+        confirm(catalog.alerts, "airflow", change)
     return [change.text.splitlines()[0] for change in changes]
 
 
@@ -230,7 +230,7 @@ def test_a_dead_supervisor_is_told_by_another_process_once_and_resolved_when_one
     catalog: Catalog, clock: ManualClock
 ) -> None:
     def beat() -> None:
-        catalog.lead("first", host="blue", pid=7, process_started_ms=0, version=RELEASE)
+        catalog.supervisors.lead("first", host="blue", pid=7, process_started_ms=0, version=RELEASE)
 
     assert look(catalog) == []
     beat()
@@ -248,7 +248,7 @@ def test_a_dead_supervisor_is_told_by_another_process_once_and_resolved_when_one
 
 def test_a_supervisor_of_another_release_is_told_once_and_resolved_when_it_was_upgraded(catalog: Catalog) -> None:
     def beat(release: str) -> None:
-        catalog.lead("first", host="blue", pid=7, process_started_ms=0, version=release)
+        catalog.supervisors.lead("first", host="blue", pid=7, process_started_ms=0, version=release)
 
     beat("0.0.9")
     assert look(catalog) == [

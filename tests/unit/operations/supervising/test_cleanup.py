@@ -44,8 +44,8 @@ def log_of(logs: Path, name: str, modified_ms: int) -> Path:
 
 
 def run_generation(catalog: Catalog) -> int:
-    number = catalog.claim_generation("flights", log_path="").generation
-    catalog.end_generation("flights", number, state="stopped")
+    number = catalog.generations.claim("flights", log_path="").generation
+    catalog.generations.end("flights", number, state="stopped")
     return number
 
 

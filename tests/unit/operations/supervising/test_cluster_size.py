@@ -45,13 +45,13 @@ class World:
         self.catalog, self.cluster, self.now_s = catalog, Cluster(), 1_000.0
         monkeypatch.setattr(module, "cluster_for", lambda _: self.cluster)
         monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
-        self.tending = ClusterTending(catalog)
-        catalog.register_cluster("c", "standalone", {}, 3)
+        self.tending = ClusterTending(catalog.clusters)
+        catalog.clusters.register("c", "standalone", {}, 3)
 
     def later(self, seconds: float = 0) -> ClusterRecord:
         self.now_s += seconds
         self.tending.tend("c")
-        return self.catalog.cluster("c")
+        return self.catalog.clusters.get("c")
 
 
 @pytest.fixture
@@ -98,14 +98,14 @@ def test_each_trouble_has_its_own_minute(world: World) -> None:
 
 def test_any_other_trouble_is_reported_at_once(world: World) -> None:
     world.cluster.refuses = ClusterError("no quota")
-    assert (world.later().message, world.catalog.cluster("c").ready_workers) == ("no quota", 2)
+    assert (world.later().message, world.catalog.clusters.get("c").ready_workers) == ("no quota", 2)
 
 
 @pytest.fixture
 def elsewhere(world: World) -> World:
     """The cluster's workers are processes of another host."""
     world.cluster.is_local = True
-    world.catalog.claim_cluster("c", "another host")
+    world.catalog.clusters.claim("c", "another host")
     return world
 
 

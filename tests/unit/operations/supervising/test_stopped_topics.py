@@ -33,16 +33,16 @@ def catalog(catalog_url: str) -> Iterator[Catalog]:
 @pytest.fixture
 def job(catalog: Catalog) -> str:
     """A job whose driver runs and has committed offsets."""
-    catalog.set_desired("flights", state="running")
-    catalog.claim_generation("flights", log_path="")
-    catalog.heartbeat("flights", 1)
+    catalog.jobs.set_desired("flights", state="running")
+    catalog.generations.claim("flights", log_path="")
+    catalog.generations.heartbeat("flights", 1)
     position = (PartitionLag("t", 0, 5, 0, 5), PartitionLag("t", 1, 9, 0, 9))
-    catalog.record_topics("flights", 1, [SourceTopics("in", "broker:9092", False, position)])
+    catalog.epochs.record_topics("flights", 1, [SourceTopics("in", "broker:9092", False, position)])
     return "flights"
 
 
 def waiting(catalog: Catalog, job: str) -> Any:
-    found = catalog.figures(job).backlog
+    found = catalog.epochs.figures(job).backlog
     return None if found is None else (found.generation, [(each.name, each.records) for each in found.sources])
 
 
@@ -52,14 +52,14 @@ def test_it_goes_on_where_a_driver_has_ended_and_leaves_a_running_one_alone(
     topics = StoppedTopics(catalog)
     topics.measure(job)
     assert waiting(catalog, job) is None
-    catalog.end_generation(job, 1, state="failed", error="killed")
+    catalog.generations.end(job, 1, state="failed", error="killed")
     topics.measure(job)
     assert waiting(catalog, job) == (1, [("in", 16)])
     brokers.spans |= dict.fromkeys(brokers.spans, (0, 40))
-    catalog.claim_generation(job, log_path="")
+    catalog.generations.claim(job, log_path="")
     topics.measure(job)
     assert waiting(catalog, job) == (2, [("in", 66)])
-    catalog.heartbeat(job, 2)
+    catalog.generations.heartbeat(job, 2)
     brokers.spans |= dict.fromkeys(brokers.spans, (0, 80))
     topics.measure(job)
     assert waiting(catalog, job) == (2, [("in", 66)])
@@ -68,10 +68,10 @@ def test_it_goes_on_where_a_driver_has_ended_and_leaves_a_running_one_alone(
 def test_what_waits_in_other_sources_is_what_was_last_known(
     catalog: Catalog, job: str, brokers: ScriptedBrokers
 ) -> None:
-    catalog.record_backlog(job, 1, [SourceBacklog("files", files=3), SourceBacklog("in", records=1)])
-    catalog.end_generation(job, 1, state="failed", error="killed")
+    catalog.epochs.record_backlog(job, 1, [SourceBacklog("files", files=3), SourceBacklog("in", records=1)])
+    catalog.generations.end(job, 1, state="failed", error="killed")
     StoppedTopics(catalog).measure(job)
-    found = catalog.figures(job).backlog
+    found = catalog.epochs.figures(job).backlog
     assert found is not None
     assert [(each.name, each.records, each.files) for each in found.sources] == [("in", 16, None), ("files", None, 3)]
 
@@ -80,7 +80,7 @@ def test_brokers_that_do_not_answer_are_told_of_once(
     catalog: Catalog, job: str, brokers: ScriptedBrokers, caplog: pytest.LogCaptureFixture
 ) -> None:
     topics = StoppedTopics(catalog)
-    catalog.end_generation(job, 1, state="failed", error="killed")
+    catalog.generations.end(job, 1, state="failed", error="killed")
     brokers.is_away = True
     for _ in range(3):
         topics.measure(job)
@@ -93,7 +93,7 @@ def test_brokers_that_do_not_answer_are_told_of_once(
 def test_a_driver_that_was_taken_for_dead_does_not_take_offsets_back(catalog: Catalog, job: str) -> None:
     newer = SourceTopics("in", "broker:9092", False, (PartitionLag("t", 0, 9, 0, 9),))
     older = SourceTopics("in", "broker:9092", False, (PartitionLag("t", 0, 6, 0, 6),))
-    catalog.record_topics(job, 2, [newer])
-    catalog.record_topics(job, 1, [older])
-    found = catalog.topics(job)
+    catalog.epochs.record_topics(job, 2, [newer])
+    catalog.epochs.record_topics(job, 1, [older])
+    found = catalog.epochs.topics(job)
     assert found is not None and (found.generation, found.sources) == (2, (newer,))

@@ -34,16 +34,16 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 @pytest.fixture
 def catalog(catalog_url: str) -> Iterator[Catalog]:
     with Catalog(catalog_url) as opened:
-        opened.register_cluster("local", "standalone", {}, 3)
-        opened.report_cluster("local", ready_workers=2, message="no machines")
-        opened.register_job(
+        opened.clusters.register("local", "standalone", {}, 3)
+        opened.clusters.report("local", ready_workers=2, message="no machines")
+        opened.jobs.register(
             "orders", artifact="a", store="s", master_url="m", cluster="local", parallelism=2, max_parallelism=16
         )
-        opened.set_desired("orders", state="running")
-        opened.claim_generation("orders", log_path="/logs/1.log")
-        opened.end_generation("orders", 1, state="failed", error="x")
-        opened.claim_generation("orders", log_path="/logs/2.log")
-        opened.heartbeat("orders", 2)
+        opened.jobs.set_desired("orders", state="running")
+        opened.generations.claim("orders", log_path="/logs/1.log")
+        opened.generations.end("orders", 1, state="failed", error="x")
+        opened.generations.claim("orders", log_path="/logs/2.log")
+        opened.generations.heartbeat("orders", 2)
         yield opened
 
 
@@ -54,7 +54,7 @@ def commit(catalog: Catalog, number: int, rows: int = 100, **more: Any) -> Epoch
         {"run": 1_500.0, "commit": 300.0, "publish": 200.0}, memory_share=0.5, rows_out=rows // 2, state_rows=40,
         state_bytes=4_096, **more,
     )  # fmt: skip
-    catalog.record_epoch(made)
+    catalog.epochs.record(made)
     return made
 
 
@@ -88,18 +88,18 @@ def full_scrape(catalog: Catalog, telemetry: Telemetry) -> Series:
         SourceBacklog("in", 500, event_time_lag_ms=-1_500, oldest_age_ms=2_500),
         SourceBacklog("files", bytes=9, files=0),
     ]
-    catalog.record_backlog("orders", 2, backlog)
+    catalog.epochs.record_backlog("orders", 2, backlog)
     waiting = PartitionLag("orders", 1, position=7, begin=0, end=507)
-    catalog.record_topics("orders", 2, [SourceTopics("in", "broker:9092", False, (waiting,))])
-    catalog.record_savepoint("/sp", job="orders", lineage=3, epoch=8, parallelism=2, reason="", created_ms=5_000)
-    catalog.start_rescale_run("r", "orders", from_parallelism=2, to_parallelism=2)
-    catalog.finish_rescale_run("r", error="no quota")
+    catalog.epochs.record_topics("orders", 2, [SourceTopics("in", "broker:9092", False, (waiting,))])
+    catalog.savepoints.record("/sp", job="orders", lineage=3, epoch=8, parallelism=2, reason="", created_ms=5_000)
+    catalog.runs.start("r", "orders", from_parallelism=2, to_parallelism=2)
+    catalog.runs.finish("r", error="no quota")
     watch.step()
     return scrape(telemetry.port)
 
 
 def test_a_scrape_shows_each_figure_of_a_job(catalog: Catalog, full_scrape: Series) -> None:
-    found, (epoch,) = full_scrape, catalog.epochs("orders")
+    found, (epoch,) = full_scrape, catalog.epochs.of("orders")
     assert {name: of(found, name) for name in (
         "desired_running", "driver_starts_total", "driver_failures", "parallelism", "max_parallelism",
         "workers_ready", "workers_desired", "lineage", "epoch", "epoch_commit_timestamp_seconds",
@@ -168,7 +168,7 @@ def test_each_epoch_is_counted_once_from_the_start_of_the_supervisor(catalog: Ca
     watch.step()
     assert of(scrape(telemetry.port), "rows_read_total") == 200
     # In the millisecond of the one before.
-    catalog.record_epoch(dataclasses.replace(catalog.epochs("orders")[-1], epoch=4))
+    catalog.epochs.record(dataclasses.replace(catalog.epochs.of("orders")[-1], epoch=4))
     watch.step()
     found = scrape(telemetry.port)
     assert (of(found, "rows_read_total"), of(found, "epoch_duration_seconds_count")) == (300, 3)
@@ -268,7 +268,7 @@ def supervisor(catalog_url: str, logs: Path, *options: Any) -> subprocess.Popen[
 
 def test_a_supervisor_serves_metrics_to_its_own_host_if_asked(catalog_url: str, tmp_path: Path) -> None:
     with Catalog(catalog_url) as catalog:
-        catalog.register_job("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
+        catalog.jobs.register("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
     (port,) = free_ports(1)
     running = supervisor(catalog_url, tmp_path, "--metrics-port", port)
     try:
@@ -296,11 +296,11 @@ def listening(pid: int) -> list[Any]:
 
 def test_a_supervisor_that_was_not_asked_listens_nowhere(catalog_url: str, tmp_path: Path) -> None:
     with Catalog(catalog_url) as catalog:
-        catalog.register_cluster("here", "nosuch", {}, 0)
+        catalog.clusters.register("here", "nosuch", {}, 0)
         running = supervisor(catalog_url, tmp_path)
         try:
             # By then a pass has been made.
-            wait(lambda: catalog.cluster("here").message, "the first pass")
+            wait(lambda: catalog.clusters.get("here").message, "the first pass")
             assert listening(running.pid) == []
         finally:
             running.kill()
@@ -309,10 +309,10 @@ def test_a_supervisor_that_was_not_asked_listens_nowhere(catalog_url: str, tmp_p
 
 def test_of_two_supervisors_the_one_that_acts_shows_the_jobs(catalog_url: str, tmp_path: Path) -> None:
     with Catalog(catalog_url) as catalog:
-        catalog.register_job("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
+        catalog.jobs.register("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
 
         def act_elsewhere() -> None:
-            catalog.lead("other", host="elsewhere", pid=1, process_started_ms=0, version="0.1.0")
+            catalog.supervisors.lead("other", host="elsewhere", pid=1, process_started_ms=0, version="0.1.0")
 
         act_elsewhere()
         (port,) = free_ports(1)
@@ -327,7 +327,7 @@ def test_of_two_supervisors_the_one_that_acts_shows_the_jobs(catalog_url: str, t
 
         try:
             assert wait(answer, "its metrics") == [{}]
-            catalog.resign("other")
+            catalog.supervisors.resign("other")
             wait(lambda: of(scrape(port), "parallelism"), "the jobs")
         finally:
             running.kill()

@@ -22,20 +22,20 @@ class Place:
         self.old = make(root / "old", Operator(), batches=3, pending=pending)
         clone(open_checkpoint(str(self.old.root)), str(root / "new"))
         self.new = Handmade(root / "new", 3)
-        catalog.register_job(
+        catalog.jobs.register(
             "totals", artifact="/q.py", store=str(root / "store"), master_url="local", parallelism=2,
             max_parallelism=MAX_KEY_GROUPS, checkpoint=str(self.old.root),
         )  # fmt: skip
-        catalog.set_desired("totals", state="running")
-        catalog.acquire_lease("totals", "run", 60_000)
-        catalog.set_desired("totals", parallelism=5, checkpoint=str(self.new.root))
+        catalog.jobs.set_desired("totals", state="running")
+        catalog.leases.acquire("totals", "run", 60_000)
+        catalog.jobs.set_desired("totals", parallelism=5, checkpoint=str(self.new.root))
 
     @property
     def job(self) -> JobRecord:
-        return self.catalog.job("totals")
+        return self.catalog.jobs.get("totals")
 
     def roll_back(self) -> JobRecord:
-        self.catalog.roll_back("totals", "run", 60_000, "a test")
+        self.catalog.leases.roll_back("totals", "run", 60_000, "a test")
         return self.job
 
 
@@ -64,23 +64,23 @@ def test_the_new_one_once_a_batch_is_logged_there(place: Place) -> None:
 
 
 def test_a_rollback_before_the_restart_leaves_nothing(place: Place) -> None:
-    place.catalog.set_desired("totals", parallelism=2, checkpoint=str(place.old.root))
+    place.catalog.jobs.set_desired("totals", parallelism=2, checkpoint=str(place.old.root))
     assert place.roll_back().left_checkpoint is None
 
 
 def test_another_definition_keeps_what_was_left_and_another_checkpoint_forgets_it(place: Place) -> None:
     job = place.roll_back()
-    place.catalog.release_lease("totals", "run")
+    place.catalog.leases.release("totals", "run")
     same = {"artifact": job.artifact, "store": job.store, "master_url": "local[2]", "parallelism": 2}
     for checkpoint, left in ((str(place.old.root), str(place.new.root)), ("/other", None)):
-        place.catalog.register_job("totals", **same, max_parallelism=MAX_KEY_GROUPS, checkpoint=checkpoint)
+        place.catalog.jobs.register("totals", **same, max_parallelism=MAX_KEY_GROUPS, checkpoint=checkpoint)
         assert place.job.left_checkpoint == left
 
 
 def test_a_checkpoint_that_was_left_is_given_to_no_other_job(place: Place) -> None:
     place.roll_back()
     with pytest.raises(ConfigurationError, match="in use by job 'totals'"):
-        place.catalog.register_job(
+        place.catalog.jobs.register(
             "other", artifact="/q.py", store="/s", master_url="local", parallelism=2, max_parallelism=9,
             checkpoint=str(place.new.root),
         )  # fmt: skip

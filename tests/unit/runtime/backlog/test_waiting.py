@@ -251,7 +251,7 @@ class TestProgress:
 
 
 class Notes:
-    """A catalog that records backlogs."""
+    """The catalog's part for epochs, which records backlogs only."""
 
     def __init__(self) -> None:
         self.taken: list[tuple[SourceBacklog, ...]] = []

@@ -48,18 +48,18 @@ def _short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def catalog(catalog_url: str, tmp_path: Path) -> Iterator[Catalog]:
     with Catalog(catalog_url) as opened:
-        opened.register_job(
+        opened.jobs.register(
             JOB, artifact="a.py", store=str(tmp_path), master_url="local", parallelism=2, max_parallelism=16
         )
-        opened.set_desired(JOB, state="running")
-        opened.claim_generation(JOB, log_path="")
+        opened.jobs.set_desired(JOB, state="running")
+        opened.generations.claim(JOB, log_path="")
         yield opened
 
 
 @contextmanager
 def controlled(catalog: Catalog, lifecycle: Lifecycle, query: Query, boundary: threading.Lock) -> Iterator[Control]:
     wired: Any = SimpleNamespace(runner=SimpleNamespace(boundary=boundary), side_jobs=SideJobs(cast(Any, None)))
-    with Control(catalog, JOB, cast(Any, query), lifecycle, wired) as control:
+    with Control(catalog.requests, JOB, cast(Any, query), lifecycle, wired) as control:
         yield control
 
 
@@ -79,7 +79,7 @@ def test_the_query_is_stopped_after_the_epoch_in_flight_and_once(catalog: Catalo
     lifecycle, query, boundary = Lifecycle(), Query(), threading.Lock()
     with controlled(catalog, lifecycle, query, boundary) as control:
         with boundary:
-            asked = catalog.request(JOB, "stop_with_savepoint", {"name": "end"}, "end")
+            asked = catalog.requests.send(JOB, "stop_with_savepoint", {"name": "end"}, "end")
             wait(lambda: control.request is not None, "the request to be accepted")
             assert not lifecycle.closed
             assert query.stops == 0
@@ -102,12 +102,12 @@ def test_heartbeats_report_the_newest_epoch_and_end_with_a_newer_generation(cata
     with heartbeats(catalog, JOB, 1, lifecycle):
         lifecycle.trigger_ms = 2_000
         lifecycle.started(manifest(lineage=2, epoch=7))
-        wait(lambda: catalog.generations(JOB)[0].state == "running", "a heartbeat")
-        assert (catalog.generations(JOB)[0].version, catalog.generations(JOB)[0].trigger_ms) == (RELEASE, 2_000)
-        assert (catalog.generations(JOB)[0].lineage, catalog.generations(JOB)[0].epoch) == (2, 7)
+        wait(lambda: catalog.generations.of(JOB)[0].state == "running", "a heartbeat")
+        assert (catalog.generations.of(JOB)[0].version, catalog.generations.of(JOB)[0].trigger_ms) == (RELEASE, 2_000)
+        assert (catalog.generations.of(JOB)[0].lineage, catalog.generations.of(JOB)[0].epoch) == (2, 7)
         assert not lifecycle.superseded
-        catalog.end_generation(JOB, 1, state="failed", error="lost")
-        catalog.claim_generation(JOB, log_path="")
+        catalog.generations.end(JOB, 1, state="failed", error="lost")
+        catalog.generations.claim(JOB, log_path="")
         wait(lambda: lifecycle.superseded, "the driver to notice")
     with pytest.raises(CommitForbiddenError, match="a newer generation runs the job"), lifecycle.committing():
         pass
@@ -121,7 +121,7 @@ def test_a_driver_that_hung_commits_nothing_if_it_wakes_up(catalog: Catalog) -> 
     lifecycle.watchdog = cast(Any, SimpleNamespace(hang=lambda: "found no answer", kill=killed.set))
     with heartbeats(catalog, JOB, 1, lifecycle):
         wait(lambda: lifecycle.closed, "the end")
-    newest = catalog.newest_generation(JOB)
+    newest = catalog.generations.newest(JOB)
     assert newest is not None and (newest.state, newest.error) == ("failed", "found no answer")
     assert killed.is_set()
     with pytest.raises(CommitForbiddenError, match="because its generation has ended"), lifecycle.committing():

@@ -50,14 +50,14 @@ def store(tmp_path: Path) -> CheckpointStore:
 def test_the_next_driver_copies_the_epoch_that_a_dead_one_has_pinned_for_the_request(
     catalog: Catalog, store: CheckpointStore, clock: ManualClock
 ) -> None:
-    asked = catalog.request("orders", "savepoint", {"name": "now", "target": "/copies/now"}, "now")
+    asked = catalog.requests.send("orders", "savepoint", {"name": "now", "target": "/copies/now"}, "now")
     for epoch in (7, 8):
         clock.advance(1_000)
         # Neither comes to the copy.
         side_jobs = SideJobs(NO_SPARK)
         side_jobs.close()
         SavepointWriter(catalog, "orders", store, NO_SPARK, side_jobs).write(asked, manifest(epoch=epoch))
-        assert catalog.get_request(asked.id).state == "pending"
+        assert catalog.requests.get(asked.id).state == "pending"
     assert store.manifest(store.savepoint_path("now")).epoch == 7
 
 
@@ -66,10 +66,10 @@ def test_a_later_request_for_the_name_of_a_savepoint_is_refused(
     catalog: Catalog, store: CheckpointStore, clock: ManualClock
 ) -> None:
     writer = SavepointWriter(catalog, "orders", store, NO_SPARK, SideJobs(NO_SPARK))
-    first = catalog.request("orders", "savepoint", {"name": "now"}, "first")
+    first = catalog.requests.send("orders", "savepoint", {"name": "now"}, "first")
     writer.write(first, manifest(epoch=7))
     clock.advance(1_000)
-    second = catalog.request("orders", "savepoint", {"name": "now"}, "second")
+    second = catalog.requests.send("orders", "savepoint", {"name": "now"}, "second")
     with pytest.raises(ManifestError, match=r"found savepoint 'now' of epoch 7 .* choose another name"):
         writer.write(second, manifest(epoch=8))
-    assert [catalog.get_request(each.id).state for each in (first, second)] == ["done", "failed"]
+    assert [catalog.requests.get(each.id).state for each in (first, second)] == ["done", "failed"]

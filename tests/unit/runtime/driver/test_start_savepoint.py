@@ -21,14 +21,14 @@ def test_the_savepoint_that_was_claimed_goes_and_another_one_in_its_place_stays(
     path = store.write_savepoint(manifest(), "sp", reason="", now_ms=1)
     claims = ClaimedSavepoint(path, fingerprint(store.manifest(path)))
     with Catalog(catalog_url) as catalog:
-        catalog.register_job(
+        catalog.jobs.register(
             "orders", artifact="/a", store=store.files.url, master_url="local", parallelism=1, max_parallelism=16
         )
-        job = catalog.set_desired("orders", start_from=path, claims_savepoint=claims)
+        job = catalog.jobs.set_desired("orders", start_from=path, claims_savepoint=claims)
         if replaced:
             store.files.delete(path)
             store.write_savepoint(manifest(), "sp", reason="", now_ms=2)
         for _ in range(2):
-            forget_start(catalog, store, job)
+            forget_start(catalog.jobs, store, job)
         assert store.savepoints() == ([path] if replaced else [])
-        assert (catalog.job("orders").start_from, catalog.job("orders").claims_savepoint) == (None, None)
+        assert (catalog.jobs.get("orders").start_from, catalog.jobs.get("orders").claims_savepoint) == (None, None)

@@ -28,16 +28,16 @@ def report(epoch: int, **changes: str) -> EpochReport:
 @pytest.fixture
 def catalog(catalog_url: str) -> Iterator[Catalog]:
     with Catalog(catalog_url) as opened:
-        opened.register_job(JOB, artifact="a", store="/s", master_url="local", parallelism=2, max_parallelism=8)
+        opened.jobs.register(JOB, artifact="a", store="/s", master_url="local", parallelism=2, max_parallelism=8)
         yield opened
 
 
 def recorded(catalog: Catalog) -> list[int]:
-    return [epoch.epoch for epoch in catalog.epochs(JOB)]
+    return [epoch.epoch for epoch in catalog.epochs.of(JOB)]
 
 
 def test_an_epoch_does_not_wait_for_a_catalog_that_is_locked(catalog: Catalog, catalog_url: str) -> None:
-    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))
     path = make_url(catalog_url).database
     assert path is not None
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -52,27 +52,27 @@ def test_an_epoch_does_not_wait_for_a_catalog_that_is_locked(catalog: Catalog, c
 def test_epochs_have_the_times_of_the_catalogs_clock(catalog_url: str) -> None:
     clock = ManualClock(SystemClock().now_ms() + 3_600_000)
     with Catalog(catalog_url, clock=clock) as ahead:
-        ahead.register_job(JOB, artifact="a", store="/s", master_url="local", parallelism=2, max_parallelism=8)
-        recorder = EpochRecorder(ahead, BacklogMonitor(ahead, JOB, 1, {}, None))
+        ahead.jobs.register(JOB, artifact="a", store="/s", master_url="local", parallelism=2, max_parallelism=8)
+        recorder = EpochRecorder(ahead, BacklogMonitor(ahead.epochs, JOB, 1, {}, None))
         recorder.committed(report(1))
         recorder.close()
-        (recorded,) = ahead.epochs(JOB)
+        (recorded,) = ahead.epochs.of(JOB)
     assert 3_590_000 < recorded.committed_ms - manifest().committed_ms < 3_610_000
     assert recorded.committed_ms - recorded.started_ms == manifest().committed_ms
 
 
 def test_publishing_is_recorded_by_sink(catalog: Catalog) -> None:
-    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))
     recorder.committed(report(1))
     recorder.close()
-    assert [epoch.publish_ms for epoch in catalog.epochs(JOB)] == [{"seen": 2.5}]
+    assert [epoch.publish_ms for epoch in catalog.epochs.of(JOB)] == [{"seen": 2.5}]
 
 
 def recorded_figures(catalog: Catalog, *commits: SubtaskCommit) -> OperatorFigures:
-    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))
     recorder.committed(replace(report(1), commits={"totals": commits}))
     recorder.close()
-    return catalog.subtasks(JOB)[0].operators[0]
+    return catalog.epochs.subtasks(JOB)[0].operators[0]
 
 
 def test_the_share_of_a_key_is_that_of_its_rows_in_its_subtasks_time(catalog: Catalog) -> None:
@@ -110,7 +110,7 @@ def test_key_groups_count_like_keys(catalog: Catalog) -> None:
 
 
 def test_an_epoch_that_cannot_be_recorded_costs_no_other(catalog: Catalog, caplog: pytest.LogCaptureFixture) -> None:
-    recorder = EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))
     for each in (report(1, job="unknown"), report(2)):
         recorder.committed(each)
     recorder.close()

@@ -74,8 +74,8 @@ def test_a_key_with_few_and_dear_rows_is_diagnosed(worker: Worker, catalog_url: 
     slow = run(worker, Dear())
     quick = subtask_commit(subtask=1, read=(StreamRead(2_000),), process_ms=slow.process_ms)
     with Catalog(catalog_url) as catalog:
-        catalog.register_job(JOB, artifact="a", store="/s", master_url="local", parallelism=2, max_parallelism=16)
-        with closing(EpochRecorder(catalog, BacklogMonitor(catalog, JOB, 1, {}, None))) as recorder:
+        catalog.jobs.register(JOB, artifact="a", store="/s", master_url="local", parallelism=2, max_parallelism=16)
+        with closing(EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))) as recorder:
             made = manifest(epoch=1, parallelism=2, operators=())
             recorder.committed(EpochReport(made, {"totals": (slow, quick)}, 0, 900, 0, {}, 0.1, {}, {}))
         heavy = figures_of(catalog, JOB, catalog.now_ms()).heavy_keys

@@ -14,6 +14,7 @@ from statecore_airflow.triggers import alerts as alerts_module
 from statecore_airflow.triggers.alerts import AlertTrigger, payload_of
 
 from statecore.catalog import Catalog
+from statecore.catalog.transactions import Transactions
 from statecore.operations.status.alerts import AlertChange
 from statecore.release import RELEASE
 from tests.airflow.running import sent
@@ -25,8 +26,8 @@ from tests.support.webhook import Webhook
 def looping(catalog: Catalog, job: str) -> str:
     """A job whose drivers fail one after the other."""
     for _ in range(2):
-        claimed = catalog.claim_generation(job, log_path="/logs/{generation}.log")
-        catalog.end_generation(job, claimed.generation, state="failed", error="ValueError: negative")
+        claimed = catalog.generations.claim(job, log_path="/logs/{generation}.log")
+        catalog.generations.end(job, claimed.generation, state="failed", error="ValueError: negative")
     return job
 
 
@@ -84,7 +85,7 @@ def test_a_change_is_posted_once_with_the_jobs_page_however_often_its_run_is_tri
     assert text.endswith(f"Job: /plugin/statecore/statecore/job?name={looping}")
     assert tell(change) == []
     assert webhook.messages == [{"text": text}]
-    catalog.set_desired(looping, state="stopped")
+    catalog.jobs.set_desired(looping, state="stopped")
     (over,) = AlertTrigger().look(catalog)
     assert tell(over)[0].startswith(f"RESOLVED crash_loop, job {looping}")
     assert len(webhook.messages) == 2
@@ -116,18 +117,18 @@ def test_a_dead_supervisor_is_told_once_for_all_jobs_until_one_acts_again(
     catalog: Catalog, job: str, webhook: Webhook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def beat(name: str) -> None:
-        catalog.lead(name, host="blue", pid=7, process_started_ms=0, version=RELEASE)
+        catalog.supervisors.lead(name, host="blue", pid=7, process_started_ms=0, version=RELEASE)
 
-    acting = catalog.supervisor()
+    acting = catalog.supervisors.last()
     assert acting is not None
-    catalog.resign(acting.id)
+    catalog.supervisors.resign(acting.id)
     beat("first")
-    catalog.set_desired(job, state="stopped")
+    catalog.jobs.set_desired(job, state="stopped")
     assert AlertTrigger().look(catalog) == []
-    last = catalog.supervisor()
+    last = catalog.supervisors.last()
     assert last is not None
     with monkeypatch.context() as patch:
-        patch.setattr(Catalog, "now_ms", lambda _: last.heartbeat_ms + 90_000)
+        patch.setattr(Transactions, "now_ms", lambda _: last.heartbeat_ms + 90_000)
         (change,) = AlertTrigger().look(catalog)
         (text,) = tell(change)
         assert AlertTrigger().look(catalog) == []

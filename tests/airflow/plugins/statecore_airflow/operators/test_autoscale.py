@@ -32,16 +32,16 @@ SETTINGS = {"max_parallelism": 8, "subtasks_per_worker": 2}
 @pytest.fixture
 def policy(catalog: Catalog, job: str) -> str:
     """A job that is outside of its policy's limits: that alone is enough for a decision."""
-    catalog.set_desired(job, state="running", parallelism=2)
-    generation = catalog.claim_generation(job, log_path="log").generation
-    catalog.heartbeat(job, generation)
+    catalog.jobs.set_desired(job, state="running", parallelism=2)
+    generation = catalog.generations.claim(job, log_path="log").generation
+    catalog.generations.heartbeat(job, generation)
     commit(catalog, job, 1)
-    catalog.set_policy(job, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0})
+    catalog.policies.set(job, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0})
     return job
 
 
 def commit(catalog: Catalog, job: str, number: int) -> None:
-    catalog.record_epoch(EpochRecord(job, 1, number, 1, 2, 10, 10, number, number, 1))
+    catalog.epochs.record(EpochRecord(job, 1, number, 1, 2, 10, 10, number, number, 1))
 
 
 def decide(catalog: Catalog, job: str) -> DecisionRecord:
@@ -88,24 +88,24 @@ def test_the_trigger_fires_once_for_a_decision_and_carries_it(
     catalog: Catalog, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (event,) = fired(monkeypatch, looks=3)
-    (decision,) = catalog.decisions(policy)
+    (decision,) = catalog.policies.decisions(policy)
     assert event == payload_of(decision) == json.loads(json.dumps(event))
     assert (event["job"], event["parallelism"], event["workers"], event["method"]) == (policy, 4, 2, "live")
     assert "outside the limits 4 to 8" in event["reason"]
     # Another triggerer, or the same one after a restart, has nothing to add.
     assert fired(monkeypatch, looks=2) == []
-    assert catalog.decisions(policy) == [decision]
+    assert catalog.policies.decisions(policy) == [decision]
 
 
 def test_an_observed_decision_fires_once_changes_nothing_and_a_run_by_hand_takes_none(
     catalog: Catalog, policy: str
 ) -> None:
-    catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0, "observe": True})
+    catalog.policies.set(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0, "observe": True})
     observed = decide(catalog, policy)
     assert DecisionTrigger().look(catalog) == []
     assert (observed.state, observed.to_parallelism) == ("observed", 4)
     carry_out(observed).execute(FakeTask().context)
-    assert catalog.decisions(policy) == [observed]
+    assert catalog.policies.decisions(policy) == [observed]
     taken = TakeDecisionsOperator(task_id="take_decisions").execute({"triggering_asset_events": {}})
     assert taken == []
 
@@ -114,7 +114,7 @@ def test_an_observed_decision_fires_once_changes_nothing_and_a_run_by_hand_takes
 def test_a_decision_is_told_once_with_its_reason_as_it_is_taken_up(
     catalog: Catalog, policy: str, webhook: Webhook, observe: bool
 ) -> None:
-    catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0, "observe": observe})
+    catalog.policies.set(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0, "observe": observe})
     operator, task = carry_out(decide(catalog, policy)), FakeTask()
     if observe:
         operator.execute(task.context)
@@ -136,10 +136,10 @@ def test_a_refused_decision_is_not_told_and_a_webhook_that_fails_holds_nothing_u
 ) -> None:
     wanted = {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0}
     operator = carry_out(decide(catalog, policy))
-    catalog.set_policy(policy, wanted, enabled=False)
+    catalog.policies.set(policy, wanted, enabled=False)
     operator.execute(FakeTask().context)
-    assert catalog.decisions(policy)[0].state == "refused" and webhook.messages == []
-    catalog.set_policy(policy, wanted)
+    assert catalog.policies.decisions(policy)[0].state == "refused" and webhook.messages == []
+    catalog.policies.set(policy, wanted)
     webhook.answer = 404
     with pytest.raises(DagRunTriggerException):
         carry_out(decide(catalog, policy)).execute(FakeTask().context)
@@ -149,9 +149,9 @@ def test_what_was_decided_before_the_catalog_went_away_is_announced_nevertheless
     catalog: Catalog, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No later look would announce a decision that is only observed.
-    catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0, "observe": True})
-    catalog.register_job("z-last", artifact="a", store="s", master_url="m", parallelism=1, max_parallelism=1)
-    catalog.set_policy("z-last", SETTINGS)
+    catalog.policies.set(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0, "observe": True})
+    catalog.jobs.register("z-last", artifact="a", store="s", master_url="m", parallelism=1, max_parallelism=1)
+    catalog.policies.set("z-last", SETTINGS)
 
     def goes_away(catalog: Catalog, found: Any, now_ms: int) -> Any:
         if found.job == "z-last":
@@ -168,12 +168,12 @@ def test_the_trigger_survives_what_goes_wrong_with_one_job_and_with_the_catalog(
     catalog: Catalog, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = "campaigns"
-    catalog.register_job(other, artifact="a", store="s", master_url="m", parallelism=1, max_parallelism=1)
-    catalog.set_policy(other, {"max_paralelism": 1})
+    catalog.jobs.register(other, artifact="a", store="s", master_url="m", parallelism=1, max_parallelism=1)
+    catalog.policies.set(other, {"max_paralelism": 1})
     trigger = DecisionTrigger()
     (found,) = trigger.look(catalog)
     assert found.job == policy
-    catalog.end_decision(found.id, "done")
+    catalog.policies.end_decision(found.id, "done")
     assert "max_paralelism" in trigger._said[other]
     connection = os.environ["AIRFLOW_CONN_STATECORE_CATALOG"]
     monkeypatch.delenv("AIRFLOW_CONN_STATECORE_CATALOG")
@@ -184,7 +184,7 @@ def test_the_trigger_survives_what_goes_wrong_with_one_job_and_with_the_catalog(
         await asyncio.wait([first], timeout=0.3)
         assert not first.done()
         monkeypatch.setenv("AIRFLOW_CONN_STATECORE_CATALOG", connection)
-        catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 6, "cooldown_s": 0})
+        catalog.policies.set(policy, {**SETTINGS, "min_parallelism": 6, "cooldown_s": 0})
         event = await asyncio.wait_for(first, PATIENCE_S)
         await events.aclose()  # type: ignore[attr-defined]
         return event.payload
@@ -215,7 +215,7 @@ def test_a_decision_becomes_one_run_of_rescale_however_often_it_is_tried(catalog
     assert (asked.trigger_dag_id, asked.dag_run_id) == ("rescale", run_of(decision))
     assert asked.conf == {name: payload_of(decision)[name] for name in asked.conf or ()}
     assert set(asked.conf) == {"job", "parallelism", "workers", "method", "reason"}
-    assert (catalog.decision(decision.id).state, catalog.decision(decision.id).run_id) == (
+    assert (catalog.policies.decision(decision.id).state, catalog.policies.decision(decision.id).run_id) == (
         "triggered",
         run_of(decision),
     )
@@ -228,7 +228,7 @@ def test_a_decision_becomes_one_run_of_rescale_however_often_it_is_tried(catalog
     assert deferred.value.trigger.run_ids == [run_of(decision)]
     task.runs[run_of(decision)] = "success"
     carry_out(decision).execute(task.context)
-    assert catalog.decision(decision.id).state == "done"
+    assert catalog.policies.decision(decision.id).state == "done"
     # Announced twice: the second run finds nothing left.
     carry_out(decision).execute(FakeTask().context)
 
@@ -242,25 +242,25 @@ def test_a_held_lease_refuses_a_decision_before_or_after_its_run_began_and_is_no
     catalog: Catalog, policy: str
 ) -> None:
     first = decide(catalog, policy)
-    catalog.acquire_lease(policy, "manual-7", 60_000)
+    catalog.leases.acquire(policy, "manual-7", 60_000)
     carry_out(first).execute(FakeTask().context)
-    refused = catalog.decision(first.id)
+    refused = catalog.policies.decision(first.id)
     assert (refused.state, refused.outcome) == ("refused", "manual-7 holds the lease on the job")
-    catalog.release_lease(policy, "manual-7")
+    catalog.leases.release(policy, "manual-7")
     second = decide(catalog, policy)
-    catalog.claim_decision(second.id, run_of(second))
+    catalog.policies.claim_decision(second.id, run_of(second))
     end(second, "failed")
-    assert catalog.decision(second.id).state == "refused"
+    assert catalog.policies.decision(second.id).state == "refused"
 
 
 def test_a_rescale_that_fails_is_an_error_and_both_are_kept(catalog: Catalog, policy: str) -> None:
     decision = decide(catalog, policy)
-    catalog.claim_decision(decision.id, run_of(decision))
-    catalog.start_rescale_run(run_of(decision), policy, from_parallelism=2, to_parallelism=4)
-    catalog.finish_rescale_run(run_of(decision), error="no room for 2 workers")
+    catalog.policies.claim_decision(decision.id, run_of(decision))
+    catalog.runs.start(run_of(decision), policy, from_parallelism=2, to_parallelism=4)
+    catalog.runs.finish(run_of(decision), error="no room for 2 workers")
     with pytest.raises(AirflowFailException, match="no room for 2 workers"):
         end(decision, "failed")
-    found = catalog.decision(decision.id)
+    found = catalog.policies.decision(decision.id)
     assert found.state == "failed" and "no room for 2 workers" in (found.outcome or "")
 
 
@@ -268,25 +268,25 @@ def test_a_rescale_that_is_done_counts_as_such_although_surplus_workers_did_not_
     catalog: Catalog, policy: str
 ) -> None:
     decision = decide(catalog, policy)
-    catalog.claim_decision(decision.id, run_of(decision))
-    catalog.start_rescale_run(run_of(decision), policy, from_parallelism=4, to_parallelism=2)
-    catalog.finish_rescale_run(run_of(decision))
+    catalog.policies.claim_decision(decision.id, run_of(decision))
+    catalog.runs.start(run_of(decision), policy, from_parallelism=4, to_parallelism=2)
+    catalog.runs.finish(run_of(decision))
     end(decision, "failed")
-    assert catalog.decision(decision.id).state == "done"
+    assert catalog.policies.decision(decision.id).state == "done"
 
 
 def test_a_decision_that_is_too_old_or_whose_policy_was_turned_off_is_refused(
     catalog: Catalog, policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decision = decide(catalog, policy)
-    catalog.set_policy(policy, SETTINGS, enabled=False)
+    catalog.policies.set(policy, SETTINGS, enabled=False)
     carry_out(decision).execute(FakeTask().context)
-    assert catalog.decision(decision.id).outcome == "the policy was turned off"
-    catalog.set_policy(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0})
+    assert catalog.policies.decision(decision.id).outcome == "the policy was turned off"
+    catalog.policies.set(policy, {**SETTINGS, "min_parallelism": 4, "cooldown_s": 0})
     old = decide(catalog, policy)
     monkeypatch.setattr("statecore_airflow.operators.autoscale.LAPSES_AFTER_MS", 0)
     carry_out(old).execute(FakeTask().context)
-    assert "older than" in (catalog.decision(old.id).outcome or "")
+    assert "older than" in (catalog.policies.decision(old.id).outcome or "")
 
 
 def test_a_task_that_gives_up_leaves_no_decision_under_way(catalog: Catalog, policy: str) -> None:
@@ -294,7 +294,7 @@ def test_a_task_that_gives_up_leaves_no_decision_under_way(catalog: Catalog, pol
     operator = carry_out(decision)
     with pytest.raises(Exception, match="paused") as error:
         operator.execute(task.context)
-    assert catalog.decision(decision.id).state == "triggered"
+    assert catalog.policies.decision(decision.id).state == "triggered"
     give_up({**task.context, "task": operator, "exception": error.value})  # type: ignore[typeddict-item]
-    found = catalog.decision(decision.id)
+    found = catalog.policies.decision(decision.id)
     assert found.state == "failed" and "paused" in (found.outcome or "")

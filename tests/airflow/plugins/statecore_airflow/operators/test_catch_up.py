@@ -36,9 +36,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def behind(catalog: Catalog, job: str) -> str:
     """A job that reads 1,000 rows/s while 100 arrive, with 91,100 waiting."""
-    catalog.set_desired(job, state="running", parallelism=2)
-    generation = catalog.claim_generation(job, log_path="log").generation
-    catalog.heartbeat(job, generation)
+    catalog.jobs.set_desired(job, state="running", parallelism=2)
+    generation = catalog.generations.claim(job, log_path="log").generation
+    catalog.generations.heartbeat(job, generation)
     now_ms, rows = time.time_ns() // 1_000_000, 0
     for number in range(60):
         size = 500 + number % 7 * 200
@@ -46,7 +46,7 @@ def behind(catalog: Catalog, job: str) -> str:
         at_ms = now_ms - 60_000 + number * 1_000
         waiting = 90_000 + number * 100 + 60_000 - rows
         backlog = (SourceBacklog("in", records=waiting),)
-        catalog.record_epoch(
+        catalog.epochs.record(
             EpochRecord(job, 1, number, generation, 2, size, rows, at_ms - size, at_ms, size, backlog=backlog)
         )
     return job
@@ -72,14 +72,16 @@ def test_the_estimate_comes_first_and_says_what_now_and_what_after(
 
 
 def test_nothing_is_estimated_while_another_run_changes_the_job(catalog: Catalog, behind: str) -> None:
-    catalog.acquire_lease(behind, "autoscale-7", 60_000)
+    catalog.leases.acquire(behind, "autoscale-7", 60_000)
     with pytest.raises(AirflowFailException, match="autoscale-7"):
         estimate(PARAMS)
 
 
 def test_workers_are_refused_for_a_job_without_a_cluster(catalog: Catalog, behind: str) -> None:
-    found = catalog.job(behind)
-    catalog.register_job(behind, artifact="x", store=found.store, master_url="local", parallelism=2, max_parallelism=16)
+    found = catalog.jobs.get(behind)
+    catalog.jobs.register(
+        behind, artifact="x", store=found.store, master_url="local", parallelism=2, max_parallelism=16
+    )
     with pytest.raises(AirflowFailException, match="found 2 workers asked for job 'flights', which names no cluster"):
         estimate(PARAMS)
     assert estimate({**PARAMS, "workers": None})[0]["after"]["workers"] is None
@@ -89,11 +91,11 @@ def test_as_many_as_needed_are_taken_within_the_limits_of_the_policy(catalog: Ca
     wanted = {**PARAMS, "parallelism": None, "workers": None}
     with pytest.raises(AirflowFailException, match=r"neither a parallelism .* nor a policy"):
         estimate({**wanted, "within_minutes": 1})
-    catalog.set_policy(behind, {"max_parallelism": 6, "subtasks_per_worker": 2}, enabled=False)
+    catalog.policies.set(behind, {"max_parallelism": 6, "subtasks_per_worker": 2}, enabled=False)
     for minutes, expected in ((10, 2), (1, 4), (0.1, 6)):
         found, _ = estimate({**wanted, "within_minutes": minutes})
         assert (found["after"]["parallelism"], found["after"]["workers"]) == (expected, expected // 2)
-    catalog.set_policy(behind, {"max_parallelism": 6, "subtasks_per_worker": 4}, enabled=False)
+    catalog.policies.set(behind, {"max_parallelism": 6, "subtasks_per_worker": 4}, enabled=False)
     found, _ = estimate({**wanted, "parallelism": 8})
     assert (found["after"]["parallelism"], found["after"]["workers"]) == (8, 2)
 
@@ -101,14 +103,14 @@ def test_as_many_as_needed_are_taken_within_the_limits_of_the_policy(catalog: Ca
 def test_a_policy_that_does_not_say_how_many_subtasks_a_worker_takes_leaves_them_as_they_are(
     catalog: Catalog, behind: str
 ) -> None:
-    catalog.set_policy(behind, {"max_parallelism": 6}, enabled=False)
+    catalog.policies.set(behind, {"max_parallelism": 6}, enabled=False)
     found, _ = estimate({**PARAMS, "parallelism": None, "workers": None, "within_minutes": 0.1})
     assert (found["now"]["parallelism"], found["now"]["workers"]) == (2, 1)
     assert (found["after"]["parallelism"], found["after"]["workers"]) == (6, 3)
 
 
 def test_where_nothing_can_be_estimated_the_job_gets_all_that_its_policy_allows(catalog: Catalog, job: str) -> None:
-    catalog.set_policy(job, {"max_parallelism": 6}, enabled=False)
+    catalog.policies.set(job, {"max_parallelism": 6}, enabled=False)
     found, _ = estimate({**PARAMS, "parallelism": None, "workers": None})
     assert (found["after"]["parallelism"], found["after"]["drains"]) == (6, None)
 
@@ -142,7 +144,7 @@ def test_nothing_is_scaled_where_the_size_is_there_and_nobody_changes_it(catalog
     # A run that was triggered before, and may still be rolled back.
     task = FakeTask()
     task.runs["manual-1__scale_out-1"] = "running"
-    catalog.acquire_lease(behind, "manual-1__scale_out-1", 60_000)
+    catalog.leases.acquire(behind, "manual-1__scale_out-1", 60_000)
     with pytest.raises(TaskDeferred):
         scale(conf, task)
 
@@ -151,7 +153,7 @@ def test_what_was_never_scaled_out_does_not_go_back_when_somebody_else_has_chang
     catalog: Catalog, behind: str
 ) -> None:
     _, task = estimate({**PARAMS, "parallelism": 2, "workers": 1})
-    catalog.set_desired(behind, parallelism=1)
+    catalog.jobs.set_desired(behind, parallelism=1)
     for key, operator in (("scale_out", ScaleOperator), ("scale_back", ScaleBackOperator)):
         more = {"drained": "wait_drained"} if operator is ScaleBackOperator else {}
         with pytest.raises(AirflowSkipException):
@@ -170,11 +172,15 @@ def test_a_run_that_is_cleared_while_the_job_is_large_goes_back_to_the_size_befo
     catalog: Catalog, behind: str
 ) -> None:
     def rescaled(run: str, to: int, workers: int) -> None:
-        catalog.start_rescale_run(
-            run, behind, from_parallelism=catalog.job(behind).parallelism, to_parallelism=to, from_workers=3 - workers
+        catalog.runs.start(
+            run,
+            behind,
+            from_parallelism=catalog.jobs.get(behind).parallelism,
+            to_parallelism=to,
+            from_workers=3 - workers,
         )
-        catalog.set_desired(behind, parallelism=to)
-        catalog.finish_rescale_run(run)
+        catalog.jobs.set_desired(behind, parallelism=to)
+        catalog.runs.finish(run)
 
     rescaled("manual-1__scale_out-1", 4, 2)
     _, task = estimate(PARAMS)
@@ -202,7 +208,7 @@ def test_the_way_back_says_whether_the_backlog_is_drained(catalog: Catalog, behi
 def measure(catalog: Catalog, job: str, *, rows: int | None, lag_ms: int | None = None) -> None:
     # Two in one millisecond are one.
     time.sleep(0.002)  # noqa: TID251
-    catalog.record_backlog(job, 1, [SourceBacklog("in", records=rows, event_time_lag_ms=lag_ms)])
+    catalog.epochs.record_backlog(job, 1, [SourceBacklog("in", records=rows, event_time_lag_ms=lag_ms)])
 
 
 def wait(**params: Any) -> Any:

@@ -21,7 +21,7 @@ def plan(job: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_a_plan_shows_each_new_subtask_and_changes_nothing(catalog: Catalog, job: str, store: CheckpointStore) -> None:
-    before = catalog.job(job)
+    before = catalog.jobs.get(job)
     found = plan(job, reason="backlog")
     assert [(each["subtask"], each["key_groups"], each["rows"]) for each in found["plan"]["subtasks"]] == [
         (0, (0, 3), 6), (1, (4, 7), 6), (2, (8, 11), 5), (3, (12, 15), 5),
@@ -37,15 +37,15 @@ def test_a_plan_shows_each_new_subtask_and_changes_nothing(catalog: Catalog, job
         "| 0 | 0..3 | ",
     ):
         assert said in found["text"]
-    assert catalog.job(job) == before
-    assert catalog.lease(job) is None and catalog.rescale_runs(job) == [] and store.claimed() == set()
+    assert catalog.jobs.get(job) == before
+    assert catalog.leases.find(job) is None and catalog.runs.of(job) == [] and store.claimed() == set()
 
 
 def test_the_expected_downtime_is_what_earlier_runs_took(catalog: Catalog, job: str) -> None:
-    catalog.start_rescale_run("r", job, from_parallelism=2, to_parallelism=4)
+    catalog.runs.start("r", job, from_parallelism=2, to_parallelism=4)
     for step in ("stop_with_savepoint", "restart"):
-        catalog.mark_step("r", step, started=True, ended=True)
-    catalog.finish_rescale_run("r")
+        catalog.runs.mark_step("r", step, started=True, ended=True)
+    catalog.runs.finish("r")
     assert plan(job)["downtime_ms"] >= 0
     assert "in 1 earlier run)" in plan(job)["text"]
 
@@ -56,9 +56,9 @@ def test_a_rewrite_says_how_much_it_will_write(catalog: Catalog, job: str) -> No
 
 
 def test_a_run_that_is_cleared_after_it_has_stopped_the_job_plans_again(catalog: Catalog, job: str) -> None:
-    catalog.acquire_lease(job, RUN, 60_000)
-    catalog.start_rescale_run(RUN, job, from_parallelism=2, to_parallelism=4)
-    catalog.set_desired(job, state="stopped")
+    catalog.leases.acquire(job, RUN, 60_000)
+    catalog.runs.start(RUN, job, from_parallelism=2, to_parallelism=4)
+    catalog.jobs.set_desired(job, state="stopped")
     assert plan(job)["rows"] == 22
 
 
@@ -66,20 +66,20 @@ def test_what_cannot_be_done_is_refused_with_a_reason(catalog: Catalog, job: str
     for changes, message in (({"parallelism": 17}, "1 to its max"), ({"method": "live"}, "no live driver")):
         with pytest.raises(AirflowFailException, match=message):
             plan(job, **changes)
-    catalog.register_job(
+    catalog.jobs.register(
         "plain", artifact="x", store=store.files.url, master_url="local", parallelism=2, max_parallelism=16
     )
-    catalog.set_desired("plain", state="running")
+    catalog.jobs.set_desired("plain", state="running")
     with pytest.raises(AirflowFailException, match="found 2 workers asked for job 'plain', which names no cluster"):
         plan("plain", workers=2)
-    catalog.acquire_lease(job, "manual__first", 60_000)
+    catalog.leases.acquire(job, "manual__first", 60_000)
     # Whatever the other one has done to the job so far.
     for state in ("running", "stopped"):
-        catalog.set_desired(job, state=state)
+        catalog.jobs.set_desired(job, state=state)
         with pytest.raises(AirflowFailException, match="found run 'manual__first' changing job 'flights'"):
             plan(job)
-    catalog.set_desired(job, state="running")
-    catalog.release_lease(job, "manual__first")
+    catalog.jobs.set_desired(job, state="running")
+    catalog.leases.release(job, "manual__first")
     manifest = store.newest()
     assert manifest is not None
     lost = Path(store.files.url) / manifest.files()[0].path

@@ -16,7 +16,7 @@ from statecore_airflow.operators.lease import BeginRescaleOperator
 from statecore_airflow.operators.step import StepOperator
 from statecore_airflow.triggers import catalog as triggers
 
-from statecore.catalog import Catalog, SystemClock
+from statecore.catalog import Catalog, Leases, SystemClock
 from statecore.errors import (
     CatalogError,
     ConfigurationError,
@@ -69,16 +69,16 @@ def verify(job: str, **arguments: Any) -> StepOperator:
 
 def test_the_lease_records_the_run_and_what_the_job_was(catalog: Catalog, job: str) -> None:
     lease(job)
-    run = catalog.rescale_run(RUN)
+    run = catalog.runs.get(RUN)
     assert (run.from_parallelism, run.to_parallelism, run.from_workers, run.to_workers) == (2, 4, 1, 2)
-    held = catalog.lease(job)
+    held = catalog.leases.find(job)
     assert held is not None and held.before is not None
     assert (held.owner, held.before.parallelism, held.before.workers) == (RUN, 2, 1)
 
 
 def test_a_run_without_workers_leaves_the_cluster_as_it_is(catalog: Catalog, job: str) -> None:
     lease(job, workers=None)
-    assert catalog.rescale_run(RUN).to_workers == 1
+    assert catalog.runs.get(RUN).to_workers == 1
     for resize in (ResizeCluster, ShrinkCluster):
         with pytest.raises(AirflowSkipException):
             run_step(StepOperator(step=resize, job=job))
@@ -86,11 +86,11 @@ def test_a_run_without_workers_leaves_the_cluster_as_it_is(catalog: Catalog, job
 
 def test_another_runs_lease_is_respected_and_named(catalog: Catalog, job: str) -> None:
     lease(job, "manual__first")
-    catalog.set_desired(job, state="stopped")  # as its next step does
+    catalog.jobs.set_desired(job, state="stopped")  # as its next step does
     with pytest.raises(AirflowFailException, match="manual__first"):
         lease(job)
-    assert [run.run_id for run in catalog.rescale_runs(job)] == ["manual__first"]
-    assert catalog.lease(job).owner == "manual__first"  # type: ignore[union-attr]
+    assert [run.run_id for run in catalog.runs.of(job)] == ["manual__first"]
+    assert catalog.leases.find(job).owner == "manual__first"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_what_cannot_be_done_is_refused_before_anything_changes(
 ) -> None:
     with pytest.raises(AirflowFailException, match=message):
         lease(job, **changes)
-    assert catalog.lease(job) is None and catalog.rescale_runs(job) == []
+    assert catalog.leases.find(job) is None and catalog.runs.of(job) == []
 
 
 def test_a_job_that_is_stopped_is_not_rescaled(catalog: Catalog, job: str) -> None:
-    catalog.set_desired(job, state="stopped")
+    catalog.jobs.set_desired(job, state="stopped")
     with pytest.raises(AirflowFailException, match=r"start it at the new parallelism: .* or the DAG start"):
         lease(job)
 
@@ -126,20 +126,20 @@ def test_a_running_job_is_stopped_by_its_driver(
     path = run_step(stop(job))
     assert path == f"savepoints/{NAME}/manifest.json"
     assert store.manifest(path).savepoint.reason == "backlog"  # type: ignore[union-attr]
-    newest = catalog.newest_generation(job)
+    newest = catalog.generations.newest(job)
     assert newest is not None and (newest.generation, newest.state) == (1, "stopped")
-    run = catalog.rescale_run(RUN)
+    run = catalog.runs.get(RUN)
     assert run.savepoint == path and run.steps["stop_with_savepoint"].ended_ms is not None
-    assert [item.path for item in catalog.savepoints(job)] == [store.describe(path)]
+    assert [item.path for item in catalog.savepoints.of(job)] == [store.describe(path)]
 
 
 def test_a_stop_that_is_run_again_finds_its_savepoint(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
     lease(job)
     first = run_step(stop(job))
-    ended_ms = catalog.rescale_run(RUN).steps["stop_with_savepoint"].ended_ms
+    ended_ms = catalog.runs.get(RUN).steps["stop_with_savepoint"].ended_ms
     assert run_step(stop(job)) == first
-    assert catalog.rescale_run(RUN).steps["stop_with_savepoint"].ended_ms == ended_ms
-    assert len(catalog.generations(job)) == 1
+    assert catalog.runs.get(RUN).steps["stop_with_savepoint"].ended_ms == ended_ms
+    assert len(catalog.generations.of(job)) == 1
 
 
 def test_a_stop_that_was_cut_off_while_it_waited_goes_on(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
@@ -156,7 +156,7 @@ def test_a_job_that_has_no_driver_gets_its_savepoint_from_the_newest_epoch(
     path = run_step(stop(job))
     assert path is not None and store.manifest(path).epoch == 7
     # The request is answered: the next driver must not find it and stop.
-    assert catalog.next_request(job) is None
+    assert catalog.requests.take_next(job) is None
 
 
 def test_a_driver_that_dies_while_it_is_asked_is_replaced_by_the_newest_epoch(
@@ -170,9 +170,9 @@ def test_a_driver_that_dies_while_it_is_asked_is_replaced_by_the_newest_epoch(
     path = run_step(stop(job))
     newest = store.newest()
     assert path is not None and newest is not None and store.manifest(path).epoch == newest.epoch
-    states = [item.state for item in catalog.generations(job)]
+    states = [item.state for item in catalog.generations.of(job)]
     assert states == ["stopped", "failed"]
-    assert catalog.next_request(job) is None
+    assert catalog.requests.take_next(job) is None
 
 
 def _alive(item: Any, now_ms: int) -> bool:
@@ -180,7 +180,7 @@ def _alive(item: Any, now_ms: int) -> bool:
 
 
 def test_no_driver_and_no_epoch_is_an_error_that_says_what_to_do(catalog: Catalog, tmp_path: Path) -> None:
-    catalog.register_job(
+    catalog.jobs.register(
         "empty",
         artifact="x.py",
         store=str(tmp_path / "none"),
@@ -188,30 +188,30 @@ def test_no_driver_and_no_epoch_is_an_error_that_says_what_to_do(catalog: Catalo
         parallelism=1,
         max_parallelism=8,
     )
-    catalog.set_desired("empty", state="running")
+    catalog.jobs.set_desired("empty", state="running")
     supervise(catalog)
     lease("empty", workers=None)
     with pytest.raises(AirflowFailException, match=r"found no committed epoch .*; expected .*; start the job"):
         run_step(stop("empty"))
-    assert "step stop_with_savepoint failed: found no committed epoch" in str(catalog.rescale_run(RUN).error)
+    assert "step stop_with_savepoint failed: found no committed epoch" in str(catalog.runs.get(RUN).error)
 
 
 def test_a_run_that_has_lost_its_lease_does_not_touch_the_job(catalog: Catalog, job: str) -> None:
     lease(job)
     run_step(stop(job))
     run_step(rescale(job))
-    catalog.release_lease(job, RUN)  # as when it expired and the supervisor brought the job back
-    catalog.set_desired(job, state="running", start_from=None)
+    catalog.leases.release(job, RUN)  # as when it expired and the supervisor brought the job back
+    catalog.jobs.set_desired(job, state="running", start_from=None)
     for operator in (stop(job), restart(job)):
         with pytest.raises(AirflowFailException, match="there is no lease"):
             run_step(operator)
-    assert catalog.job(job).start_from is None
+    assert catalog.jobs.get(job).start_from is None
 
 
 def test_resize_waits_until_the_workers_are_ready(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
     lease(job, workers=3)
     run_step(StepOperator(step=GrowCluster, job=job))
-    assert catalog.cluster("local").ready_workers == 3
+    assert catalog.clusters.get("local").ready_workers == 3
     run_step(StepOperator(step=ResizeCluster, job=job))
     with pytest.raises(AirflowSkipException, match="workers 1 to 3"):
         run_step(StepOperator(step=ShrinkCluster, job=job))
@@ -219,7 +219,7 @@ def test_resize_waits_until_the_workers_are_ready(catalog: Catalog, job: str, dr
 
 def test_resize_that_takes_too_long_says_what_it_saw(catalog: Catalog, job: str) -> None:
     lease(job, workers=3)
-    catalog.report_cluster("local", ready_workers=1, message="no port free")
+    catalog.clusters.report("local", ready_workers=1, message="no port free")
     resize = StepOperator(step=ResizeCluster, job=job, timeout=timedelta(milliseconds=200))
     with pytest.raises(
         AirflowFailException, match=r"1 of 3 workers ready \(no port free\).*expected all workers ready"
@@ -234,7 +234,7 @@ def test_a_resize_that_the_cluster_says_is_in_vain_ends_at_once(catalog: Catalog
     def complain() -> None:
         with Catalog(CatalogSettings.load("statecore_catalog").url) as supervisor:
             while not ended.wait(0.02):
-                supervisor.report_cluster("local", ready_workers=1, message="no quota for 3; ask for more")
+                supervisor.clusters.report("local", ready_workers=1, message="no quota for 3; ask for more")
 
     supervisor = threading.Thread(target=complain, daemon=True)
     supervisor.start()
@@ -247,15 +247,15 @@ def test_a_resize_that_the_cluster_says_is_in_vain_ends_at_once(catalog: Catalog
 
 
 def test_resize_is_skipped_for_a_job_without_a_cluster(catalog: Catalog, store: CheckpointStore) -> None:
-    catalog.register_job(
+    catalog.jobs.register(
         "plain", artifact="x", store=store.files.url, master_url="local", parallelism=2, max_parallelism=16
     )
-    catalog.set_desired("plain", state="running")
+    catalog.jobs.set_desired("plain", state="running")
     supervise(catalog)
     commit_epoch(store, "plain", epoch=1, parallelism=2)
     with pytest.raises(AirflowFailException, match="found 2 workers asked for job 'plain', which names no cluster"):
         lease("plain")
-    assert catalog.lease("plain") is None
+    assert catalog.leases.find("plain") is None
     lease("plain", workers=None)
     with pytest.raises(AirflowSkipException):
         run_step(StepOperator(step=GrowCluster, job="plain"))
@@ -310,7 +310,7 @@ def test_a_rewrite_is_submitted_to_the_jobs_own_spark_once_and_started_with_its_
         ]
     ]  # fmt: skip
     run_step(restart(job), **params)
-    wanted = catalog.job(job)
+    wanted = catalog.jobs.get(job)
     assert (wanted.parallelism, wanted.max_parallelism, wanted.start_from) == (4, 32, path)
 
 
@@ -333,12 +333,12 @@ def test_a_rewrite_goes_on_while_the_catalog_is_away(
     run_step(stop(job))
     away: list[int] = []
 
-    def renew_lease(self: Catalog, *_: object) -> None:
+    def renew(self: Leases, *_: object) -> None:
         away.append(1)
         raise CatalogError("the catalog cannot be reached")
 
     def submit(*_: object) -> list[str]:
-        monkeypatch.setattr(Catalog, "renew_lease", renew_lease)
+        monkeypatch.setattr(Leases, "renew", renew)
         return ["sh", "-c", "sleep 0.3; exit 3"]
 
     monkeypatch.setattr("statecore.operations.changes.rewriting.submit_command", submit)
@@ -361,9 +361,9 @@ def test_a_live_rescale_asks_the_driver_and_stops_nothing(catalog: Catalog, job:
     run_step(live)
     run_step(live)
     run_step(verify(job))
-    newest = catalog.newest_generation(job)
+    newest = catalog.generations.newest(job)
     assert newest is not None and (newest.generation, newest.parallelism) == (1, 4)
-    assert (catalog.rescale_run(RUN).state, catalog.job(job).parallelism) == ("done", 4)
+    assert (catalog.runs.get(RUN).state, catalog.jobs.get(job).parallelism) == ("done", 4)
 
 
 def test_restart_gives_the_supervisor_the_rescaled_savepoint(
@@ -373,13 +373,13 @@ def test_restart_gives_the_supervisor_the_rescaled_savepoint(
     run_step(stop(job))
     path = run_step(rescale(job))
     run_step(restart(job))
-    wanted = catalog.job(job)
+    wanted = catalog.jobs.get(job)
     assert (wanted.desired_state, wanted.parallelism, wanted.start_from) == ("running", 4, path)
     # As the new driver does after its first epoch; a second attempt must not ask for the old savepoint again.
-    catalog.clear_start(job, wanted.start_after_generation)
+    catalog.jobs.clear_start(job, wanted.start_after_generation)
     run_step(restart(job))
-    assert catalog.job(job).start_from is None
-    assert [item.generation for item in catalog.generations(job)] == [2, 1]
+    assert catalog.jobs.get(job).start_from is None
+    assert [item.generation for item in catalog.generations.of(job)] == [2, 1]
 
 
 def test_a_generation_that_fails_to_start_is_the_tasks_error_and_a_retry_waits_for_the_next(
@@ -392,10 +392,10 @@ def test_a_generation_that_fails_to_start_is_the_tasks_error_and_a_retry_waits_f
     with pytest.raises(AirflowException, match="found no file /somewhere/state") as caught:
         run_step(restart(job))
     assert not isinstance(caught.value, AirflowFailException)
-    assert "step restart failed" in str(catalog.rescale_run(RUN).error)
+    assert "step restart failed" in str(catalog.runs.get(RUN).error)
     run_step(restart(job))
-    assert catalog.newest_generation(job).generation == 3  # type: ignore[union-attr]
-    assert not catalog.rescale_run(RUN).error
+    assert catalog.generations.newest(job).generation == 3  # type: ignore[union-attr]
+    assert not catalog.runs.get(RUN).error
 
 
 def test_verify_ends_the_run_and_gives_the_lease_back(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
@@ -403,16 +403,16 @@ def test_verify_ends_the_run_and_gives_the_lease_back(catalog: Catalog, job: str
     for operator in (stop(job), rescale(job), restart(job)):
         run_step(operator)
     run_step(verify(job))
-    run = catalog.rescale_run(RUN)
+    run = catalog.runs.get(RUN)
     assert run.state == "done" and run.steps["verify"].ended_ms is not None
-    assert catalog.lease(job) is None
+    assert catalog.leases.find(job) is None
     # Every step of a run that is done can be run again and changes nothing.
     lease(job)
     assert run_step(stop(job)) == run.savepoint
     assert run_step(rescale(job)) == run.rescaled
     run_step(restart(job))
     run_step(verify(job))
-    assert catalog.job(job).desired_state == "running" and catalog.lease(job) is None
+    assert catalog.jobs.get(job).desired_state == "running" and catalog.leases.find(job) is None
 
 
 def test_verify_refuses_another_parallelism_and_a_restart_loop(
@@ -421,13 +421,13 @@ def test_verify_refuses_another_parallelism_and_a_restart_loop(
     lease(job)
     run_step(stop(job))
     run_step(rescale(job))
-    catalog.set_desired(job, state="running", parallelism=3)
+    catalog.jobs.set_desired(job, state="running", parallelism=3)
     driver.wait_running()
     with pytest.raises(AirflowFailException, match=r"at parallelism 3; expected 4"):
         run_step(verify(job))
     driver.fail_at = {4: "out of memory"}
-    catalog.set_desired(job, parallelism=4)
-    catalog.end_generation(job, 2, state="stopped")
+    catalog.jobs.set_desired(job, parallelism=4)
+    catalog.generations.end(job, 2, state="stopped")
     with pytest.raises(AirflowFailException, match=r"generations 3, 4\b.*out of memory.*expected fewer than 2"):
         run_step(verify(job))
 
@@ -444,18 +444,18 @@ def test_verify_waits_for_epochs_while_something_waits(catalog: Catalog, job: st
         run_step(verify(job, timeout=timedelta(seconds=1)))
     driver.idle = False
     run_step(verify(job))
-    assert catalog.rescale_run(RUN).state == "done"
+    assert catalog.runs.get(RUN).state == "done"
 
 
 def test_a_wait_keeps_the_lease(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
     lease(job)
     with pytest.raises(TaskDeferred) as deferred:
         stop(job).execute(context_of())
-    before = catalog.lease(job)
+    before = catalog.leases.find(job)
     assert before is not None
     wait(lambda: SystemClock().now_ms() > before.heartbeat_ms, "the clock to go on")
     fire(deferred.value)
-    after = catalog.lease(job)
+    after = catalog.leases.find(job)
     assert after is not None and after.heartbeat_ms > before.heartbeat_ms
 
 
@@ -482,7 +482,7 @@ def test_a_run_that_the_supervisor_has_ended_during_an_outage_of_airflow_is_a_su
             "statecore_airflow.operators.base.time.sleep", lambda _: end_as_the_supervisor(catalog, job)
         )
         operator.execute(context_of())
-    assert catalog.rescale_run(RUN).state == "done" and catalog.lease(job) is None
+    assert catalog.runs.get(RUN).state == "done" and catalog.leases.find(job) is None
 
 
 def test_a_healthy_job_is_not_taken_back_because_airflow_was_down_until_the_deadline(
@@ -502,8 +502,8 @@ def test_a_healthy_job_is_not_taken_back_because_airflow_was_down_until_the_dead
 
 
 def end_as_the_supervisor(catalog: Catalog, job: str) -> None:
-    catalog.finish_rescale_run(RUN)
-    catalog.release_lease(job, RUN)
+    catalog.runs.finish(RUN)
+    catalog.leases.release(job, RUN)
 
 
 def test_a_wait_in_the_worker_keeps_the_lease_too(
@@ -514,16 +514,16 @@ def test_a_wait_in_the_worker_keeps_the_lease_too(
     monkeypatch.setattr("statecore_airflow.operators.base.POLL_S", 0.02)
     monkeypatch.setattr("statecore_airflow.operators.base.lease_renewal_ms", lambda: 0)
     renewed: list[str] = []
-    renew = Catalog.renew_lease
+    renew = Leases.renew
     driver.deaf = True
 
-    def renew_lease(self: Catalog, job: str, owner: str, ttl_ms: int) -> Any:
+    def counted(self: Leases, job: str, owner: str, ttl_ms: int) -> Any:
         renewed.append(owner)
         # Once when the step began, and then again and again.
         driver.deaf = len(renewed) < 4
         return renew(self, job, owner, ttl_ms)
 
-    monkeypatch.setattr(Catalog, "renew_lease", renew_lease)
+    monkeypatch.setattr(Leases, "renew", counted)
     stop(job).execute(context_of())
     assert len(renewed) >= 4 and set(renewed) == {RUN}
 
@@ -538,7 +538,7 @@ def test_a_wait_that_has_slept_past_its_lease_does_not_go_on_with_what_it_finds(
         return Finding(next(looks), "")
 
     def sleep(_: float) -> None:
-        catalog.release_lease(job, RUN)  # as the supervisor does
+        catalog.leases.release(job, RUN)  # as the supervisor does
 
     monkeypatch.setattr(catalog_operator.CatalogOperator, "wait_here_ms", 60_000)
     monkeypatch.setattr(triggers.RequestTrigger, "look", look)
@@ -622,11 +622,11 @@ def test_a_trigger_that_never_reached_the_catalog_does_not_end_its_step(
 
     trigger: Any = deferred.value.trigger
     trigger.deadline_ms = 0
-    monkeypatch.setattr(Catalog, "renew_lease", away)
+    monkeypatch.setattr(Leases, "renew", away)
     event = fire(deferred.value)
     assert event["status"] == "failed" and "cannot be reached" in event["message"]
     monkeypatch.undo()
-    assert catalog.rescale_run(RUN).savepoint is None
+    assert catalog.runs.get(RUN).savepoint is None
 
 
 def test_a_missing_connection_says_how_to_add_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from statecore_airflow.hooks.settings import lease_ttl_ms
 from statecore_airflow.operators.lease import BeginRescaleOperator
 from statecore_airflow.operators.rollback import RollbackOperator
 
-from statecore.catalog import Catalog
+from statecore.catalog import Catalog, Generations, Leases
 from statecore.errors import StorageError
 from statecore.operations.changes import RESCALE
 from statecore.operations.changes.restart import find_driver
@@ -71,8 +71,8 @@ def roll_back(job: str) -> str | None:
 
 
 def state_of(catalog: Catalog, job: str) -> tuple[str, int, int]:
-    found = catalog.job(job)
-    return found.desired_state, found.parallelism, catalog.cluster("local").desired_workers
+    found = catalog.jobs.get(job)
+    return found.desired_state, found.parallelism, catalog.clusters.get("local").desired_workers
 
 
 @pytest.mark.parametrize("method", ["by_reference", "live"])
@@ -80,7 +80,7 @@ def state_of(catalog: Catalog, job: str) -> tuple[str, int, int]:
 def test_a_run_that_is_killed_at_each_step_ends_well_when_it_is_tried_again(
     catalog: Catalog, job: str, driver: ScriptedDriver, armed: Callable[..., None], method: str, size: dict[str, int]
 ) -> None:
-    catalog.set_desired_workers("local", 2 if size is IN else 1)
+    catalog.clusters.set_desired_workers("local", 2 if size is IN else 1)
     needless = {
         "by_reference": set(),
         "live": {"grow_cluster", "stop_with_savepoint", "restart"},
@@ -90,10 +90,10 @@ def test_a_run_that_is_killed_at_each_step_ends_well_when_it_is_tried_again(
             armed(f"{step.name}@begun", "kill")
             armed(f"{step.name}@ended", "kill")
     rescale(job, method=method, **size)
-    assert catalog.rescale_run(RUN).state == "done"
+    assert catalog.runs.get(RUN).state == "done"
     assert state_of(catalog, job) == ("running", size["parallelism"], size["workers"])
-    assert catalog.newest_generation(job).parallelism == size["parallelism"]  # type: ignore[union-attr]
-    assert catalog.lease(job) is None
+    assert catalog.generations.newest(job).parallelism == size["parallelism"]  # type: ignore[union-attr]
+    assert catalog.leases.find(job) is None
     assert roll_back(job) is None
     assert state_of(catalog, job) == ("running", size["parallelism"], size["workers"])
 
@@ -131,33 +131,33 @@ def test_a_step_that_fails_is_rolled_back_from_the_newest_committed_epoch(
     assert said is not None and f"step {point.partition('@')[0]} failed: " in said
     assert "was rolled back to parallelism 2 and 1 workers, and resumes from epoch" in said
     assert state_of(catalog, job) == ("running", 2, 1)
-    assert catalog.job(job).start_from is None
-    newest = catalog.newest_generation(job)
+    assert catalog.jobs.get(job).start_from is None
+    newest = catalog.generations.newest(job)
     assert newest is not None and (newest.state, newest.parallelism) == ("running", 2)
-    run = catalog.rescale_run(RUN)
-    assert (run.state, run.error, catalog.lease(job)) == ("failed", said, None)
-    assert catalog.next_request(job) is None
+    run = catalog.runs.get(RUN)
+    assert (run.state, run.error, catalog.leases.find(job)) == ("failed", said, None)
+    assert catalog.requests.take_next(job) is None
     # Nothing was published twice: epochs go on from whatever was committed last.
-    epochs = [epoch.epoch for epoch in catalog.epochs(job)]
+    epochs = [epoch.epoch for epoch in catalog.epochs.of(job)]
     assert epochs == sorted(set(epochs))
     # Again, as when the task is cleared, it changes nothing; and the run does not begin anew.
     assert roll_back(job) == said
     with pytest.raises(AirflowFailException, match="begin a new run"):
         rescale(job, method=method, **OUT)
     assert state_of(catalog, job) == ("running", 2, 1)
-    assert catalog.rescale_run(RUN).error == said
+    assert catalog.runs.get(RUN).error == said
 
 
 def test_a_failure_while_the_cluster_shrinks_takes_no_job_back_that_was_verified(
     catalog: Catalog, job: str, driver: ScriptedDriver, armed: Callable[..., None]
 ) -> None:
-    catalog.set_desired_workers("local", 2)
+    catalog.clusters.set_desired_workers("local", 2)
     armed("shrink_cluster@begun", "fail")
     with pytest.raises(AirflowFailException, match="this failure is a test's"):
         rescale(job, **IN)
     assert roll_back(job) is None
     assert state_of(catalog, job) == ("running", 1, 1)
-    assert (catalog.rescale_run(RUN).state, catalog.lease(job)) == ("done", None)
+    assert (catalog.runs.get(RUN).state, catalog.leases.find(job)) == ("done", None)
 
 
 @pytest.mark.parametrize("state", ["failed", "upstream_failed", "success", "skipped", None])
@@ -181,37 +181,37 @@ def test_a_rollback_fails_a_run_that_would_look_successful(
     else:
         with pytest.raises(AirflowFailException, match=r"though no step has failed: .*rolled back to parallelism 2"):
             outcome()
-    assert state_of(catalog, job) == ("running", 2, 1) and catalog.rescale_run(RUN).state == "failed"
+    assert state_of(catalog, job) == ("running", 2, 1) and catalog.runs.get(RUN).state == "failed"
 
 
 def test_a_run_that_was_done_before_it_gave_its_lease_back_is_not_rolled_back(
     catalog: Catalog, job: str, driver: ScriptedDriver
 ) -> None:
-    release = Catalog.release_lease
+    release = Leases.release
     with pytest.MonkeyPatch.context() as killed, pytest.raises(Killed):
 
         def kill(*_: object) -> None:
             raise Killed
 
-        killed.setattr(Catalog, "release_lease", kill)
+        killed.setattr(Leases, "release", kill)
         for step in RESCALE:
             with suppress(AirflowSkipException):
                 run_step(task_of(step, job), job=job, **OUT)
-    assert Catalog.release_lease is release
-    assert catalog.rescale_run(RUN).state == "done" and catalog.lease(job) is not None
+    assert Leases.release is release
+    assert catalog.runs.get(RUN).state == "done" and catalog.leases.find(job) is not None
     assert roll_back(job) is None
-    assert state_of(catalog, job) == ("running", 4, 2) and catalog.lease(job) is None
+    assert state_of(catalog, job) == ("running", 4, 2) and catalog.leases.find(job) is None
 
 
 def test_a_rollback_that_has_lost_its_lease_while_it_waited_claims_nothing(catalog: Catalog, job: str) -> None:
-    catalog.acquire_lease(job, RUN, 60_000)
-    catalog.start_rescale_run(RUN, job, from_parallelism=2, to_parallelism=4)
+    catalog.leases.acquire(job, RUN, 60_000)
+    catalog.runs.start(RUN, job, from_parallelism=2, to_parallelism=4)
     operator = RollbackOperator(job=job)
     with pytest.raises(TaskDeferred):
         operator.execute(context_of())
-    catalog.finish_rescale_run(RUN, error="lease expired")
-    catalog.release_lease(job, RUN)
-    catalog.acquire_lease(job, "manual__2", 60_000)
+    catalog.runs.finish(RUN, error="lease expired")
+    catalog.leases.release(job, RUN)
+    catalog.leases.acquire(job, "manual__2", 60_000)
     assert operator.execute_complete(context_of(), {"status": "done", "message": ""}) == "lease expired"
 
 
@@ -226,16 +226,16 @@ def test_a_rollback_ends_although_storage_is_away(
 
     monkeypatch.setattr(CheckpointStore, "newest", newest)
     assert "cannot be read now: found no answer" in str(roll_back(job))
-    assert catalog.lease(job) is None and catalog.rescale_run(RUN).state == "failed"
+    assert catalog.leases.find(job) is None and catalog.runs.get(RUN).state == "failed"
 
 
 def test_a_driver_that_is_lost_is_not_taken_for_one_that_runs(catalog: Catalog, job: str) -> None:
-    generation = catalog.claim_generation(job, log_path="log").generation
-    catalog.heartbeat(job, generation)
-    assert find_driver(catalog, job, 0).status == "done"
+    generation = catalog.generations.claim(job, log_path="log").generation
+    catalog.generations.heartbeat(job, generation)
+    assert find_driver(catalog.generations, job, 0).status == "done"
     with pytest.MonkeyPatch.context() as later:
-        later.setattr(Catalog, "is_alive", lambda *_: False)
-        found = find_driver(catalog, job, 0)
+        later.setattr(Generations, "is_alive", lambda *_: False)
+        found = find_driver(catalog.generations, job, 0)
     assert (found.status, found.message) == ("waiting", "generation 1 running, no heartbeat lately")
 
 
@@ -246,7 +246,7 @@ def test_a_driver_that_a_failed_run_has_not_touched_goes_on(
     with pytest.raises(AirflowFailException):
         rescale(job, **OUT)
     roll_back(job)
-    assert [each.generation for each in catalog.generations(job)] == [1]
+    assert [each.generation for each in catalog.generations.of(job)] == [1]
 
 
 def test_a_lease_that_fails_leaves_none_behind(
@@ -255,7 +255,7 @@ def test_a_lease_that_fails_leaves_none_behind(
     armed("lease@ended", "fail")
     with pytest.raises(AirflowFailException):
         rescale(job, **OUT)
-    assert catalog.lease(job) is None and catalog.rescale_run(RUN).state == "failed"
+    assert catalog.leases.find(job) is None and catalog.runs.get(RUN).state == "failed"
     run_step(BeginRescaleOperator(job=job), "manual__2", job=job, **OUT)
 
 
@@ -268,11 +268,11 @@ def test_a_rollback_whose_driver_does_not_start_says_so_and_leaves_the_job_to_th
     # Airflow tries the rollback again; with the last try the lease stays, and expires.
     with pytest.raises(AirflowException, match="too small"):
         roll_back(job)
-    assert catalog.lease(job) is not None
+    assert catalog.leases.find(job) is not None
     driver.fail_at = {}
     driver.wait_running()
     assert "too large" in str(roll_back(job))
-    assert state_of(catalog, job) == ("running", 2, 1) and catalog.lease(job) is None
+    assert state_of(catalog, job) == ("running", 2, 1) and catalog.leases.find(job) is None
 
 
 def test_a_run_that_nobody_goes_on_with_is_brought_back_when_its_lease_expires(
@@ -281,15 +281,15 @@ def test_a_run_that_nobody_goes_on_with_is_brought_back_when_its_lease_expires(
     armed("verify@begun", "fail")
     with pytest.raises(AirflowFailException):
         rescale(job, **OUT)
-    monkeypatch.setattr(catalog, "_clock", SimpleNamespace(now_ms=lambda: _later(catalog)))
-    assert catalog.recover_expired_lease(job) is not None
+    monkeypatch.setattr(catalog._transactions, "_clock", SimpleNamespace(now_ms=lambda: _later(catalog)))
+    assert catalog.leases.recover_expired(job) is not None
     monkeypatch.undo()
     assert state_of(catalog, job) == ("running", 2, 1)
-    error = str(catalog.rescale_run(RUN).error)
+    error = str(catalog.runs.get(RUN).error)
     assert "step verify failed" in error and error.endswith(f"lease expired (owner {RUN})")
 
 
 def _later(catalog: Catalog) -> int:
-    lease = catalog.lease("flights")
+    lease = catalog.leases.find("flights")
     assert lease is not None
     return lease.acquired_ms + 2 * lease_ttl_ms()

@@ -41,7 +41,7 @@ def retain(job: str, *, verified: str = "another", keep: int = 1, max_age_days: 
 
 
 def test_all_jobs_that_should_run_or_the_one_that_was_asked_for(catalog: Catalog, job: str) -> None:
-    catalog.register_job("idle", artifact="x", store="/s", master_url="local", parallelism=1, max_parallelism=8)
+    catalog.jobs.register("idle", artifact="x", store="/s", master_url="local", parallelism=1, max_parallelism=8)
     jobs = RunningJobsOperator(task_id="jobs")
     assert run_step(jobs, job=None) == [job]
     assert run_step(jobs, job="idle") == ["idle"]
@@ -52,9 +52,9 @@ def test_a_savepoint_is_taken_once_while_the_job_runs_on_and_is_whole(
 ) -> None:
     url = take(job)
     assert take(job) == url
-    assert [each.path for each in catalog.savepoints(job)] == [url]
+    assert [each.path for each in catalog.savepoints.of(job)] == [url]
     assert run_step(VerifySavepointOperator(task_id="verify", job=job, savepoint=url)) == url
-    assert catalog.newest_generation(job).state == "running"  # type: ignore[union-attr]
+    assert catalog.generations.newest(job).state == "running"  # type: ignore[union-attr]
     lost = Path(store.files.url) / store.manifest(url.removeprefix(store.describe(""))).files()[0].path
     lost.write_bytes(b"x" * lost.stat().st_size)
     with pytest.raises(AirflowFailException, match=rf"found 1 problems .*{lost}"):
@@ -77,7 +77,7 @@ def test_a_job_without_a_driver_is_not_asked_until_the_next_try_finds_one(
     with pytest.raises(AirflowException, match="no live driver of job 'flights'") as failed:
         take(job)
     assert not isinstance(failed.value, AirflowFailException)
-    assert catalog.next_request(job) is None
+    assert catalog.requests.take_next(job) is None
     with ScriptedDriver(f"sqlite:///{tmp_path / 'catalog.db'}", job, store) as driver:
         driver.wait_running()
         assert take(job).endswith("-2/manifest.json")
@@ -92,18 +92,18 @@ def test_old_savepoints_of_this_dag_and_of_rescales_go_and_no_others(
     left = store.write_savepoint(newest, "left-by-a-rescale", reason="", now_ms=1)
     in_use = store.write_savepoint(newest, "of-a-run-that-goes-on", reason="", now_ms=1)
     for path in (by_hand, left, in_use):
-        catalog.record_savepoint(path, job=job, lineage=1, epoch=newest.epoch, parallelism=2, reason="", created_ms=1)
+        catalog.savepoints.record(path, job=job, lineage=1, epoch=newest.epoch, parallelism=2, reason="", created_ms=1)
     for run, path in (("done", left), ("on", in_use)):
-        catalog.start_rescale_run(run, job, from_parallelism=2, to_parallelism=4)
-        catalog.update_rescale_run(run, savepoint=path)
-    catalog.finish_rescale_run("done")
+        catalog.runs.start(run, job, from_parallelism=2, to_parallelism=4)
+        catalog.runs.update(run, savepoint=path)
+    catalog.runs.finish("done")
     first, second, third = (take(job, f"scheduled__{hour}") for hour in (1, 2, 3))
     with claimed(store.files, first.removeprefix(store.describe("")), "a copy"):
         assert retain(job) == [store.describe(left), second]
         assert sorted(store.savepoints()) == sorted(
             [by_hand, in_use, *(url.removeprefix(store.describe("")) for url in (first, third))]
         )
-    assert {each.path for each in catalog.savepoints(job)} == {by_hand, in_use, first, third}
+    assert {each.path for each in catalog.savepoints.of(job)} == {by_hand, in_use, first, third}
     assert retain(job, keep=9, max_age_days=0) == [first]
     # The newest stays, however old.
     assert retain(job, keep=1, max_age_days=0) == []
@@ -115,12 +115,12 @@ def test_what_a_rescale_from_the_shell_left_goes_too(
     url = f"sqlite:///{tmp_path / 'catalog.db'}"
     done = shell("rescale", job, "--parallelism", 4, "--method", "by_reference", "--catalog", url)
     assert done.returncode == 0, done
-    (run,) = catalog.rescale_runs(job)
+    (run,) = catalog.runs.of(job)
     assert run.savepoint is not None and run.rescaled is not None
     kept = take(job)
     assert retain(job) == [store.describe(run.savepoint)]
     # The job started from the rescaled one.
-    assert {each.path for each in catalog.savepoints(job)} == {kept, store.describe(run.rescaled)}
+    assert {each.path for each in catalog.savepoints.of(job)} == {kept, store.describe(run.rescaled)}
 
 
 def test_the_one_that_was_verified_stays_when_a_rescale_leaves_a_newer_one_meanwhile(
@@ -130,13 +130,13 @@ def test_the_one_that_was_verified_stays_when_a_rescale_leaves_a_newer_one_meanw
     newest = store.newest()
     assert newest is not None
     left = store.write_savepoint(newest, "left-by-a-rescale", reason="", now_ms=1)
-    later_ms = catalog.savepoints(job)[0].created_ms + 1
-    catalog.record_savepoint(
+    later_ms = catalog.savepoints.of(job)[0].created_ms + 1
+    catalog.savepoints.record(
         left, job=job, lineage=1, epoch=newest.epoch, parallelism=2, reason="", created_ms=later_ms
     )
-    catalog.start_rescale_run("done", job, from_parallelism=2, to_parallelism=4)
-    catalog.update_rescale_run("done", savepoint=left)
-    catalog.finish_rescale_run("done")
+    catalog.runs.start("done", job, from_parallelism=2, to_parallelism=4)
+    catalog.runs.update("done", savepoint=left)
+    catalog.runs.finish("done")
     assert retain(job, verified=verified) == []
     assert retain(job) == [verified]
 
@@ -145,9 +145,9 @@ def test_a_savepoint_that_a_job_is_to_start_from_stays(
     catalog: Catalog, job: str, driver: ScriptedDriver, store: CheckpointStore
 ) -> None:
     first, _ = (take(job, f"scheduled__{hour}") for hour in (1, 2))
-    catalog.set_desired(job, start_from=first.removesuffix("/manifest.json"))
+    catalog.jobs.set_desired(job, start_from=first.removesuffix("/manifest.json"))
     assert retain(job) == []
-    catalog.set_desired(job, start_from=None)
+    catalog.jobs.set_desired(job, start_from=None)
     assert retain(job) == [first]
 
 
@@ -155,24 +155,24 @@ def test_savepoints_of_a_query_go_the_same_way_and_checkpoints_that_nobody_uses_
     catalog: Catalog, tmp_path: Path
 ) -> None:
     made = make(tmp_path / "checkpoint", Operator(), batches=3)
-    query = catalog.register_job(
+    query = catalog.jobs.register(
         "totals", artifact="q.py", store=str(tmp_path / "totals"), master_url="local", parallelism=2,
         max_parallelism=8, checkpoint=str(made.root),
     )  # fmt: skip
     names = ("by-hand", "airflow-1", "left-by-a-rescale", "airflow-2")
     _, first, left, last = (take_savepoint(catalog, query, name, "", running=False).url for name in names)
     surplus = begin_from(query, first, "left-by-a-rescale-p4").url
-    catalog.start_rescale_run("done", "totals", from_parallelism=2, to_parallelism=4)
-    catalog.update_rescale_run("done", savepoint="savepoints/left-by-a-rescale", rescaled=surplus)
+    catalog.runs.start("done", "totals", from_parallelism=2, to_parallelism=4)
+    catalog.runs.update("done", savepoint="savepoints/left-by-a-rescale", rescaled=surplus)
     assert retain("totals", verified=last, keep=9, max_age_days=9) == []
     assert Path(surplus).exists()
-    catalog.finish_rescale_run("done")
+    catalog.runs.finish("done")
     assert retain("totals", verified=last) == [first, left]
     # Nothing was written to it for so long.
     assert Path(surplus).exists()
     assert retain("totals", verified=last, max_age_days=0) == []
     assert sorted(each.name for each in Path(tmp_path, "totals", "savepoints").iterdir()) == ["airflow-2", "by-hand"]
-    assert {each.path.rpartition("/")[2] for each in catalog.savepoints("totals")} == {"airflow-2", "by-hand"}
+    assert {each.path.rpartition("/")[2] for each in catalog.savepoints.of("totals")} == {"airflow-2", "by-hand"}
     assert not Path(surplus).exists()
     assert made.root.exists()
     Path(last, "offsets/2").unlink()

@@ -64,24 +64,24 @@ def test_a_job_is_stopped_with_a_savepoint_and_started_again_at_another_size(
     catalog: Catalog, job: str, driver: ScriptedDriver
 ) -> None:
     savepoint = stop(job)
-    assert catalog.job(job).desired_state == "stopped" and catalog.lease(job) is None
-    assert roll_back(job, "stop") is None and catalog.job(job).desired_state == "stopped"
+    assert catalog.jobs.get(job).desired_state == "stopped" and catalog.leases.find(job) is None
+    assert roll_back(job, "stop") is None and catalog.jobs.get(job).desired_state == "stopped"
     # Again, as when the task was killed at its very end.
     assert stop(job) == savepoint
-    catalog.set_desired(job, allow_non_restored_state=True)  # as an earlier start from the shell has left it
+    catalog.jobs.set_desired(job, allow_non_restored_state=True)  # as an earlier start from the shell has left it
     start(job, parallelism=4, workers=2)
-    assert not catalog.job(job).allow_non_restored_state
-    newest = catalog.newest_generation(job)
+    assert not catalog.jobs.get(job).allow_non_restored_state
+    newest = catalog.generations.newest(job)
     assert newest is not None and (newest.state, newest.parallelism) == ("running", 4)
-    assert catalog.cluster("local").desired_workers == 2 and catalog.lease(job) is None
+    assert catalog.clusters.get("local").desired_workers == 2 and catalog.leases.find(job) is None
     start(job)
-    assert len(catalog.generations(job)) == 2
+    assert len(catalog.generations.of(job)) == 2
 
 
 def test_a_start_accepts_lost_records_if_asked_to(catalog: Catalog, job: str, driver: ScriptedDriver) -> None:
     stop(job)
     start(job, accept_lost_records=True)
-    changes = [each.change for each in catalog.audit(job)]
+    changes = [each.change for each in catalog.jobs.audit(job)]
     assert any(each.get("accept_lost_records") == [False, True] for each in changes)
 
 
@@ -89,10 +89,10 @@ def test_a_start_of_a_job_that_runs_gives_it_workers_and_refuses_another_paralle
     catalog: Catalog, job: str, driver: ScriptedDriver
 ) -> None:
     start(job, parallelism=2, workers=3)
-    assert catalog.cluster("local").desired_workers == 3
+    assert catalog.clusters.get("local").desired_workers == 3
     with pytest.raises(AirflowFailException, match=r"running at parallelism 2.*use `rescale`"):
         start(job, parallelism=4)
-    assert catalog.job(job).parallelism == 2 and catalog.lease(job) is None
+    assert catalog.jobs.get(job).parallelism == 2 and catalog.leases.find(job) is None
 
 
 def test_a_stop_that_fails_is_rolled_back_and_the_job_goes_on(
@@ -103,43 +103,43 @@ def test_a_stop_that_fails_is_rolled_back_and_the_job_goes_on(
         stop(job)
     driver.refuse = None
     assert "was rolled back to parallelism 2 and 1 workers" in str(roll_back(job, "stop"))
-    assert catalog.job(job).desired_state == "running" and catalog.lease(job) is None
+    assert catalog.jobs.get(job).desired_state == "running" and catalog.leases.find(job) is None
 
 
 def test_a_stop_that_has_lost_its_lease_asks_no_driver_to_stop(catalog: Catalog, job: str) -> None:
     run_step(StepOperator(step=TakeLease, job=job), dag="stop")
-    catalog.release_lease(job, f"stop:{RUN}")  # as when it expired and the supervisor brought the job back
+    catalog.leases.release(job, f"stop:{RUN}")  # as when it expired and the supervisor brought the job back
     with pytest.raises(AirflowFailException, match="there is no lease"):
         run_step(stop_for_good(job), dag="stop")
-    assert catalog.next_request(job) is None
+    assert catalog.requests.take_next(job) is None
 
 
 def test_a_start_refuses_workers_for_a_job_without_a_cluster(
     catalog: Catalog, job: str, driver: ScriptedDriver
 ) -> None:
     stop(job)
-    found = catalog.job(job)
-    catalog.register_job(
+    found = catalog.jobs.get(job)
+    catalog.jobs.register(
         job, artifact=found.artifact, store=found.store, master_url="local", parallelism=2, max_parallelism=16
     )
     with pytest.raises(AirflowFailException, match="found 2 workers asked for job 'flights', which names no cluster"):
         start(job, workers=2)
-    assert catalog.job(job).desired_state == "stopped" and catalog.lease(job) is None
+    assert catalog.jobs.get(job).desired_state == "stopped" and catalog.leases.find(job) is None
 
 
 def test_a_start_that_was_killed_leaves_no_lease_that_would_stop_the_job_again(
     catalog: Catalog, job: str, driver: ScriptedDriver
 ) -> None:
     stop(job)
-    catalog.acquire_lease(job, f"start:{RUN}", 60_000)
-    catalog.set_desired(job, state="running")
+    catalog.leases.acquire(job, f"start:{RUN}", 60_000)
+    catalog.jobs.set_desired(job, state="running")
     start(job)
-    assert catalog.lease(job) is None
+    assert catalog.leases.find(job) is None
 
 
 def test_neither_is_done_while_another_run_changes_the_job(catalog: Catalog, job: str) -> None:
-    catalog.acquire_lease(job, "rescale-1", 60_000)
-    catalog.set_desired(job, state="stopped")
+    catalog.leases.acquire(job, "rescale-1", 60_000)
+    catalog.jobs.set_desired(job, state="stopped")
     for act in (stop, start):
         with pytest.raises(AirflowFailException, match="rescale-1"):
             act(job)
@@ -152,7 +152,7 @@ def test_a_start_that_fails_leaves_the_job_to_the_supervisor(
     driver.fail_next = "no such column"
     with pytest.raises(AirflowException, match="no such column"):
         start(job)
-    assert catalog.job(job).desired_state == "running"
+    assert catalog.jobs.get(job).desired_state == "running"
     with pytest.raises(AirflowFailException, match="1 to its max parallelism 16"):
         stop(job, "stop-2")
         start(job, parallelism=17)
@@ -162,12 +162,12 @@ def test_an_upgrade_goes_on_from_a_savepoint_with_the_new_job_file(
     catalog: Catalog, job: str, driver: ScriptedDriver, job_file: str
 ) -> None:
     upgrade(job, job_file)
-    found, run = catalog.job(job), catalog.rescale_run(f"upgrade:{RUN}")
+    found, run = catalog.jobs.get(job), catalog.runs.get(f"upgrade:{RUN}")
     assert (found.artifact, found.parallelism, found.start_from) == (job_file, 2, run.savepoint)
     assert (run.state, run.reason) == ("done", f"upgrade to {job_file}")
-    assert roll_back(job, "upgrade") is None and catalog.job(job).artifact == job_file
+    assert roll_back(job, "upgrade") is None and catalog.jobs.get(job).artifact == job_file
     assert found.artifact_sha256 == sha256(JOB_FILE.encode()).hexdigest()
-    (replaced,) = [each for each in catalog.audit(job) if each.change.get("artifact") == ["flights.py", job_file]]
+    (replaced,) = [each for each in catalog.jobs.audit(job) if each.change.get("artifact") == ["flights.py", job_file]]
     assert replaced.who == "ann (Airflow)" and replaced.change["artifact_sha256"] == [None, found.artifact_sha256]
 
 
@@ -180,16 +180,16 @@ def test_an_upgrade_that_does_not_become_healthy_goes_back_to_the_old_job_file(
     said = str(roll_back(job, "upgrade"))
     assert "colour" in said and "resumes from epoch" in said
     # The new file may have committed an epoch with state that the old one does not declare.
-    assert (catalog.job(job).artifact, catalog.job(job).allow_non_restored_state) == ("flights.py", True)
-    assert catalog.newest_generation(job).state == "running"  # type: ignore[union-attr]
+    assert (catalog.jobs.get(job).artifact, catalog.jobs.get(job).allow_non_restored_state) == ("flights.py", True)
+    assert catalog.generations.newest(job).state == "running"  # type: ignore[union-attr]
 
 
 def test_a_new_job_file_may_not_leave_behind_what_the_old_one_may(
     catalog: Catalog, job: str, driver: ScriptedDriver, job_file: str
 ) -> None:
-    catalog.set_desired(job, allow_non_restored_state=True)
+    catalog.jobs.set_desired(job, allow_non_restored_state=True)
     upgrade(job, job_file)
-    assert not catalog.job(job).allow_non_restored_state
+    assert not catalog.jobs.get(job).allow_non_restored_state
 
 
 def test_runs_of_two_dags_with_one_id_are_two(
@@ -197,8 +197,8 @@ def test_runs_of_two_dags_with_one_id_are_two(
 ) -> None:
     upgrade(job, job_file)
     stop(job)
-    assert catalog.job(job).desired_state == "stopped"
-    assert len(catalog.savepoints(job)) == 2
+    assert catalog.jobs.get(job).desired_state == "stopped"
+    assert len(catalog.savepoints.of(job)) == 2
 
 
 @pytest.mark.parametrize(
@@ -215,4 +215,4 @@ def test_a_job_file_that_cannot_run_is_refused_before_the_job_is_stopped(
         upgrade(job, "wrong.py")
     with pytest.raises(AirflowFailException, match=message):
         upgrade(job, str(path))
-    assert catalog.lease(job) is None and catalog.job(job).desired_state == "running"
+    assert catalog.leases.find(job) is None and catalog.jobs.get(job).desired_state == "running"

@@ -19,10 +19,10 @@ def test_a_job_in_a_crash_loop_is_failed_also_while_its_next_driver_starts(
 ) -> None:
     with Catalog(f"sqlite:///{tmp_path}/catalog.db") as catalog:
         catalog.create_schema()
-        catalog.register_job("j", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=1)
-        catalog.set_desired("j", state="running")
+        catalog.jobs.register("j", artifact="/a", store="/s", master_url="m", parallelism=1, max_parallelism=1)
+        catalog.jobs.set_desired("j", state="running")
         for _ in range(failures):
-            failed = catalog.claim_generation("j", log_path="/l")
-            catalog.end_generation("j", failed.generation, state="failed", error="found one; expected none; remove it")
-        catalog.claim_generation("j", log_path="/l")
+            failed = catalog.generations.claim("j", log_path="/l")
+            catalog.generations.end("j", failed.generation, state="failed", error="found one; expected none; remove it")
+        catalog.generations.claim("j", log_path="/l")
         assert [job.condition for job in summaries(catalog)] == [expected]

@@ -87,9 +87,9 @@ def visitor(airflow_app: Any, told: Told, monkeypatch: pytest.MonkeyPatch) -> Vi
 @pytest.fixture
 def flights(told: Told) -> Iterator[Catalog]:
     with Catalog(told.url) as catalog:
-        newest = catalog.newest_generation(FLIGHTS)
+        newest = catalog.generations.newest(FLIGHTS)
         assert newest is not None
-        catalog.heartbeat(FLIGHTS, newest.generation)
+        catalog.generations.heartbeat(FLIGHTS, newest.generation)
         supervise(catalog)
         yield catalog
 
@@ -184,10 +184,10 @@ def test_a_run_is_aborted_by_who_may_trigger_it_and_by_no_other_site(
     airflow_app: Any, catalog: Catalog, job: str
 ) -> None:
     visitor = Visitor(airflow_app)
-    catalog.start_rescale_run("manual__before", job, from_parallelism=2, to_parallelism=4)
-    catalog.finish_rescale_run("manual__before")
-    catalog.acquire_lease(job, "manual__now", 60_000)
-    catalog.start_rescale_run("manual__now", job, from_parallelism=4, to_parallelism=8)
+    catalog.runs.start("manual__before", job, from_parallelism=2, to_parallelism=4)
+    catalog.runs.finish("manual__before")
+    catalog.leases.acquire(job, "manual__now", 60_000)
+    catalog.runs.start("manual__now", job, from_parallelism=4, to_parallelism=8)
     body = json.dumps({"name": job, "run_id": "manual__now"}).encode()
     json_type = {"Content-Type": "application/json"}
     for role, status in ((None, 401), ("stranger", 403), ("viewer", 403)):
@@ -203,10 +203,10 @@ def test_a_run_is_aborted_by_who_may_trigger_it_and_by_no_other_site(
     stale = json.dumps({"name": job, "run_id": "manual__before"}).encode()
     refused = visitor.post(ABORT, "user", stale, **json_type)
     assert refused.status_code == 404 and "found run 'manual__now' changing job" in refused.json()["detail"]
-    assert catalog.rescale_run("manual__now").aborted_by is None
+    assert catalog.runs.get("manual__now").aborted_by is None
     answer = visitor.post(ABORT, "user", body, **json_type, **{"Sec-Fetch-Site": "same-origin"})
     assert (answer.status_code, answer.json()["aborted_by"]) == (200, "a_user"), answer.text
-    assert catalog.rescale_run("manual__now").aborted_by == "a_user"
+    assert catalog.runs.get("manual__now").aborted_by == "a_user"
     assert visitor.ask("job", name=job)["rescales"][0]["aborted_by"] == "a_user"
 
 
@@ -332,15 +332,15 @@ def test_a_decision_that_was_only_observed_is_marked_as_what_would_be(catalog: C
     from statecore_airflow.web.charts import _marks
 
     change: dict[str, Any] = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": None, "to_workers": None}
-    seen = catalog.set_policy(job, {"max_parallelism": 8})
-    catalog.record_decision(seen, {}, **change, method="live", reason="r", figures={}, state="observed")
+    seen = catalog.policies.set(job, {"max_parallelism": 8})
+    catalog.policies.record_decision(seen, {}, **change, method="live", reason="r", figures={}, state="observed")
     assert [(mark.kind, mark.text) for mark in _marks(catalog, job, 0)] == [("decision observed", "would take 4")]
 
 
 def test_a_policy_that_observes_is_told_as_such(catalog: Catalog, job: str) -> None:
     from statecore_airflow.web.jobs import get_job
 
-    catalog.set_policy(job, {"max_parallelism": 8, "observe": True})
+    catalog.policies.set(job, {"max_parallelism": 8, "observe": True})
     policy = get_job(job, catalog, False, lambda _: False).policy
     assert policy is not None and (policy.enabled, policy.state) == (True, "observes")
 
@@ -391,11 +391,11 @@ def test_a_plan_is_that_of_the_newest_epoch_with_the_downtime_of_earlier_rescale
 
 
 def test_a_plan_that_would_be_refused_says_why(visitor: Visitor, flights: Catalog) -> None:
-    flights.acquire_lease(FLIGHTS, "manual__other", 60_000)
+    flights.leases.acquire(FLIGHTS, "manual__other", 60_000)
     try:
         refusal = visitor.ask("plan", role="user", name=FLIGHTS, parallelism=8)["refusal"]
     finally:
-        flights.release_lease(FLIGHTS, "manual__other")
+        flights.leases.release(FLIGHTS, "manual__other")
     assert "manual__other" in refusal
     # The message of the DAG's first step.
     other = visitor.ask("plan", role="user", name=FLIGHTS, parallelism=4, max_parallelism=256)["refusal"]
@@ -439,14 +439,14 @@ def test_no_file_outside_the_folder_of_the_logs_is_shown_not_even_by_a_link(
     _connect(monkeypatch, url := f"sqlite:///{tmp_path}/catalog.db")
     with Catalog(url) as catalog:
         catalog.create_schema()
-        catalog.register_job("o", artifact="/a", store="/s", master_url="local[2]", parallelism=1, max_parallelism=1)
+        catalog.jobs.register("o", artifact="/a", store="/s", master_url="local[2]", parallelism=1, max_parallelism=1)
         for path in (secret, logs / "link.log", logs / ".." / "secret"):
-            generation = catalog.claim_generation("o", log_path=str(path)).generation
-            catalog.end_generation("o", generation, state="stopped")
+            generation = catalog.generations.claim("o", log_path=str(path)).generation
+            catalog.generations.end("o", generation, state="stopped")
             refused = visitor.get("/statecore/api/log", name="o")
             assert refused.status_code == 409 and "hunter2" not in refused.text, path
             assert f"expected it below {logs.resolve()}" in refused.json()["detail"]
-        catalog.claim_generation("o", log_path=f"{logs}/inside.log")
+        catalog.generations.claim("o", log_path=f"{logs}/inside.log")
         assert visitor.ask("log", name="o")["text"] == "inside"
     monkeypatch.delenv("AIRFLOW__STATECORE__LOGS_FOLDER")
     unset = visitor.get("/statecore/api/log", name="o")
@@ -504,13 +504,13 @@ def test_without_its_catalog_the_page_is_there_and_says_what_is_wrong(
 
 
 def test_a_lease_that_has_expired_does_not_count(visitor: Visitor, flights: Catalog) -> None:
-    flights.acquire_lease(FLIGHTS, "manual__gone", 1)
+    flights.leases.acquire(FLIGHTS, "manual__gone", 1)
     try:
-        while SystemClock().now_ms() < flights.lease(FLIGHTS).expires_ms:  # type: ignore[union-attr]
+        while SystemClock().now_ms() < flights.leases.find(FLIGHTS).expires_ms:  # type: ignore[union-attr]
             pass
         assert visitor.ask("job", name=FLIGHTS)["job"]["condition"] == "running"
     finally:
-        flights.release_lease(FLIGHTS, "manual__gone")
+        flights.leases.release(FLIGHTS, "manual__gone")
 
 
 @pytest.mark.parametrize(

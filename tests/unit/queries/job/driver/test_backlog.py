@@ -70,7 +70,7 @@ class Frame:
 def catalog(catalog_url: str, tmp_path: Path) -> Iterator[Catalog]:
     with Catalog(catalog_url) as opened:
         make(tmp_path / "checkpoint", Operator(), batches=3)
-        opened.register_job(
+        opened.jobs.register(
             "totals", artifact="/q", store="/s", master_url="local", parallelism=2, max_parallelism=9,
             checkpoint=str(tmp_path / "checkpoint"),
         )  # fmt: skip
@@ -86,9 +86,9 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Folder:
 
 
 def watched(catalog: Catalog, frame: Any = None) -> QueryBacklog:
-    made = QueryBacklog(catalog, catalog.claim_generation("totals", log_path="/l"))
+    made = QueryBacklog(catalog, catalog.generations.claim("totals", log_path="/l"))
     given: Any = frame or Frame()
-    made.watch(given, catalog.job("totals"))
+    made.watch(given, catalog.jobs.get("totals"))
     return made
 
 
@@ -107,9 +107,9 @@ def test_it_is_measured_again_and_again_and_a_failure_makes_it_unknown(
     monkeypatch.setattr(module, "INTERVAL_S", 0.02)
     backlog = watched(catalog)
     with backlog.measuring:
-        wait(lambda: folder.measured > 2 and catalog.backlogs("totals"), "measurements")
+        wait(lambda: folder.measured > 2 and catalog.epochs.backlogs("totals"), "measurements")
         folder.fails = True
-        wait(lambda: catalog.backlogs("totals")[-1].sources[0].files is None, "one that fails")
+        wait(lambda: catalog.epochs.backlogs("totals")[-1].sources[0].files is None, "one that fails")
 
 
 def test_what_spark_reports_is_unknown_once_the_query_idles(catalog: Catalog, folder: Folder) -> None:

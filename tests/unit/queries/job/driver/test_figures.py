@@ -59,13 +59,13 @@ def progress(batch: int, rows: int, **changes: Any) -> dict[str, Any]:
 
 class Place:
     def __init__(self, catalog: Catalog) -> None:
-        catalog.register_job(
+        catalog.jobs.register(
             "totals", artifact="/q", store="/s", master_url="local", parallelism=2, max_parallelism=9, checkpoint="/c"
         )
         self.catalog, self.lifecycle = catalog, QueryLifecycle()
-        self.generation: GenerationRecord = catalog.claim_generation("totals", log_path="/l")
+        self.generation: GenerationRecord = catalog.generations.claim("totals", log_path="/l")
         self.backlog = QueryBacklog(catalog, self.generation)
-        self.figures = Figures(catalog, self.generation, 3, self.lifecycle, self.backlog)
+        self.figures = Figures(catalog.epochs, self.generation, 3, self.lifecycle, self.backlog)
 
     def hear(self, account: dict[str, Any]) -> None:
         event: Any = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(account)))
@@ -80,7 +80,7 @@ def place(catalog_url: str) -> Place:
 def test_a_batch_is_an_epoch(place: Place) -> None:
     place.hear(progress(4, 100))
     place.hear(progress(5, 50))
-    first, second = place.catalog.epochs("totals")
+    first, second = place.catalog.epochs.of("totals")
     assert (first.lineage, first.epoch, first.rows, first.rows_total, first.parallelism) == (3, 4, 100, 100, 2)
     assert (second.epoch, second.rows_total) == (5, 150)
     assert (first.started_ms, first.committed_ms, first.duration_ms) == (STARTED_MS, STARTED_MS + 800, 800)
@@ -98,7 +98,7 @@ def test_a_batch_is_an_epoch(place: Place) -> None:
 
 def test_what_waits_is_what_the_sources_report(place: Place) -> None:
     place.hear(progress(4, 100))
-    kafka, files = place.catalog.epochs("totals")[0].backlog
+    kafka, files = place.catalog.epochs.of("totals")[0].backlog
     assert (kafka.name, kafka.records, kafka.partitions) == ("0 KafkaV2[Subscribe[orders]]", 7, 2)
     assert (files.records, files.files, files.bytes) == (None, None, None)
     assert kafka.event_time_lag_ms is not None
@@ -107,8 +107,8 @@ def test_what_waits_is_what_the_sources_report(place: Place) -> None:
 
 def test_an_idle_query_tells_what_waits_and_counts_no_batch(place: Place) -> None:
     place.hear(progress(6, 0, durationMs={"latestOffset": 3, "triggerExecution": 3}, eventTime={}))
-    assert place.catalog.epochs("totals") == []
-    (measured,) = place.catalog.backlogs("totals")
+    assert place.catalog.epochs.of("totals") == []
+    (measured,) = place.catalog.epochs.backlogs("totals")
     assert [each.event_time_lag_ms for each in measured.sources] == [None, None]
     assert place.lifecycle.newest is None
 
@@ -118,20 +118,22 @@ def test_of_an_idle_query_spark_tells_nothing_but_that(place: Place) -> None:
     place.figures.onQueryIdle(idle)
     place.hear(progress(4, 100))
     place.figures.onQueryIdle(idle)
-    newest = place.catalog.backlogs("totals")[-1]
+    newest = place.catalog.epochs.backlogs("totals")[-1]
     assert [(each.name[0], each.records) for each in newest.sources] == [("0", None), ("1", None)]
 
 
 def test_rows_are_counted_on_over_drivers(place: Place) -> None:
     place.hear(progress(4, 100))
-    later = Figures(place.catalog, place.generation, 3, place.lifecycle, place.backlog)
+    later = Figures(place.catalog.epochs, place.generation, 3, place.lifecycle, place.backlog)
     event: Any = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(progress(5, 1))))
     later.onQueryProgress(event)
-    assert place.catalog.epochs("totals")[-1].rows_total == 101
+    assert place.catalog.epochs.of("totals")[-1].rows_total == 101
 
 
 def test_figures_that_cannot_be_recorded_do_not_end_the_query(place: Place, caplog: pytest.LogCaptureFixture) -> None:
-    place.figures = Figures(place.catalog, replace(place.generation, job="gone"), 3, place.lifecycle, place.backlog)
+    place.figures = Figures(
+        place.catalog.epochs, replace(place.generation, job="gone"), 3, place.lifecycle, place.backlog
+    )
     place.hear(progress(4, 100))
     assert "the figures of batch 4 are not recorded" in caplog.text
     assert place.lifecycle.newest == Batch(3, 4)

@@ -1,4 +1,4 @@
-"""Metrics of a job's epochs, and measurements of its backlog.
+"""Epochs of a job, with the metrics of their subtasks and key groups, and measurements of the job's backlog.
 
 The catalog keeps only the newest figures of every kind, and fewer of the wide ones, so that it does not grow forever.
 """
@@ -13,7 +13,7 @@ from operator import itemgetter
 from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, func, insert, select
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.queries import one, records
 from statecore.catalog.records import (
     BacklogRecord,
     EpochRecord,
@@ -27,6 +27,7 @@ from statecore.catalog.records import (
     TopicsRecord,
     over_all,
 )
+from statecore.catalog.transactions import Transactions
 
 epochs, subtasks, key_groups, backlogs = tables.epochs, tables.subtasks, tables.key_groups, tables.backlogs
 topics = tables.topics
@@ -45,10 +46,13 @@ _RATE_MS = 60_000
 _RATE_EPOCHS = 3
 
 
-class Metrics(Queries):
-    """Queries on figures."""
+class Epochs:
+    """Committed epochs and other figures of jobs."""
 
-    def record_epoch(
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def record(
         self,
         epoch: EpochRecord,
         *,
@@ -56,7 +60,7 @@ class Metrics(Queries):
         key_groups: Sequence[KeyGroupsRecord] = (),
     ) -> None:
         """Record a committed epoch, its subtasks, and its keyed state when sampled; recorded ones stay unchanged."""
-        with self._write_job(epoch.job) as connection:
+        with self._transactions.write_job(epoch.job) as connection:
             known = (epochs.c.job == epoch.job, epochs.c.lineage == epoch.lineage, epochs.c.epoch == epoch.epoch)
             if one(connection, epochs, *known, kind=EpochRecord) is not None:
                 return
@@ -71,7 +75,7 @@ class Metrics(Queries):
                 _keep_newest(connection, subtasks, epoch.job, KEPT_SUBTASKS)
                 _keep_newest(connection, tables.key_groups, epoch.job, KEPT_KEY_GROUPS)
 
-    def epochs(
+    def of(
         self,
         job: str,
         *,
@@ -93,20 +97,20 @@ class Metrics(Queries):
         where = _between(epochs, epochs.c.committed_ms, job, since_ms, until_ms, step_ms)
         query = select(epochs).where(where)
         order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
-        return self._all(query.order_by(*order).limit(limit), EpochRecord)[::-1]
+        return self._transactions.all(query.order_by(*order).limit(limit), EpochRecord)[::-1]
 
     def subtasks(self, job: str, *, limit: int = 1) -> list[SubtasksRecord]:
         """Return the metrics of the job's subtasks in its newest epochs, in commit order."""
         query = select(subtasks).where(subtasks.c.job == job)
         order = (subtasks.c.committed_ms.desc(), subtasks.c.epoch.desc())
-        return self._all(query.order_by(*order).limit(limit), SubtasksRecord)[::-1]
+        return self._transactions.all(query.order_by(*order).limit(limit), SubtasksRecord)[::-1]
 
     def key_groups(self, job: str) -> list[KeyGroupsRecord]:
         """Return the newest sample of keyed state per key group, for each keyed operator, by uid."""
         where = (key_groups.c.job == job,)
         newest = select(key_groups.c.lineage, key_groups.c.epoch).where(*where)
         order = (key_groups.c.committed_ms.desc(), key_groups.c.epoch.desc())
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             found = connection.execute(newest.order_by(*order).limit(1)).one_or_none()
             if found is None:
                 return []
@@ -117,8 +121,8 @@ class Metrics(Queries):
 
     def record_backlog(self, job: str, generation: int, sources: Sequence[SourceBacklog]) -> None:
         """Record a measurement of the backlog; it is kept for a day."""
-        with self._write_job(job) as connection:
-            made = BacklogRecord(job, self._now_ms(connection), generation, tuple(sources))
+        with self._transactions.write_job(job) as connection:
+            made = BacklogRecord(job, self._transactions.now_ms_in(connection), generation, tuple(sources))
             of_job, at = backlogs.c.job == job, backlogs.c.measured_ms
             connection.execute(delete(backlogs).where(of_job, at < made.measured_ms - KEPT_BACKLOGS_MS))
             connection.execute(delete(backlogs).where(of_job, at == made.measured_ms))
@@ -126,8 +130,8 @@ class Metrics(Queries):
 
     def record_topics(self, job: str, generation: int, sources: Sequence[SourceTopics]) -> None:
         """Record what waits in the topics of a job's sources; the record before is replaced."""
-        with self._write_job(job) as connection:
-            made = TopicsRecord(job, generation, self._now_ms(connection), tuple(sources))
+        with self._transactions.write_job(job) as connection:
+            made = TopicsRecord(job, generation, self._transactions.now_ms_in(connection), tuple(sources))
             known = one(connection, topics, topics.c.job == job, kind=TopicsRecord)
             if known is not None and known.generation > generation:
                 # A driver that was taken for dead must not take the offsets back.
@@ -137,7 +141,7 @@ class Metrics(Queries):
 
     def topics(self, job: str) -> TopicsRecord | None:
         """Return what waited in the topics of a job's sources at the last measurement; None without one."""
-        return next(iter(self._all(select(topics).where(topics.c.job == job), TopicsRecord)), None)
+        return next(iter(self._transactions.all(select(topics).where(topics.c.job == job), TopicsRecord)), None)
 
     def backlogs(
         self, job: str, *, since_ms: int = 0, until_ms: int | None = None, step_ms: int | None = None
@@ -152,18 +156,18 @@ class Metrics(Queries):
 
         """
         where = _between(backlogs, backlogs.c.measured_ms, job, since_ms, until_ms, step_ms)
-        return self._all(select(backlogs).where(where).order_by(backlogs.c.measured_ms), BacklogRecord)
+        return self._transactions.all(select(backlogs).where(where).order_by(backlogs.c.measured_ms), BacklogRecord)
 
     def figures(self, job: str) -> JobFigures:
         """Return the current figures of a job."""
-        newest = next(iter(self.epochs(job, limit=1)), None)
+        newest = next(iter(self.of(job, limit=1)), None)
         return JobFigures(job, self._rate(newest), newest, self._newest_backlog(job, newest))
 
     def series(self, job: str, *, since_ms: int, until_ms: int, step_ms: int) -> list[MetricPoint]:
         """Return a job's figures for a chart, one point per time step; the last step may be shorter."""
         if step_ms < 1:
             raise ValueError(f"found a step of {step_ms} ms; expected at least 1 ms; give a longer one")
-        committed = self.epochs(job, since_ms=since_ms, until_ms=until_ms)
+        committed = self.of(job, since_ms=since_ms, until_ms=until_ms)
         measured = [(epoch.committed_ms, epoch.backlog) for epoch in committed if epoch.backlog]
         between = self.backlogs(job, since_ms=since_ms, until_ms=until_ms)
         measured += [(each.measured_ms, each.sources) for each in between]
@@ -178,19 +182,40 @@ class Metrics(Queries):
             for step in range(-(-(until_ms - since_ms) // step_ms))
         ]
 
+    def costs(self, job: str, *, limit: int) -> list[tuple[int, int, int, int, dict[str, float]]]:
+        """Return commit time, parallelism, rows, duration (ms) and phases of a job's newest epochs, in commit order.
+
+        Cheaper than whole records, since a policy reads thousands of them every few seconds. Epochs without rows are
+        left out, because an outage has only these.
+        """
+        of = epochs.c
+        columns = select(of.committed_ms, of.parallelism, of.rows, of.duration_ms, of.phases)
+        order = (of.committed_ms.desc(), of.epoch.desc())
+        with self._transactions.read() as connection:
+            rows = connection.execute(columns.where(of.job == job, of.rows > 0).order_by(*order).limit(limit)).all()
+            return [(at_ms, parallelism, count, ms, phases) for at_ms, parallelism, count, ms, phases in reversed(rows)]
+
+    def settled_ms(self, job: str, parallelism: int) -> int | None:
+        """Return the start of the first epoch since the job's last change of parallelism; None without one."""
+        others = (epochs.c.job == job, epochs.c.parallelism != parallelism)
+        changed_ms = select(func.coalesce(func.max(epochs.c.committed_ms), 0)).where(*others).scalar_subquery()
+        began_ms = select(func.min(epochs.c.started_ms)).where(epochs.c.job == job, epochs.c.committed_ms > changed_ms)
+        with self._transactions.read() as connection:
+            return connection.execute(began_ms).scalar()
+
     def _rate(self, newest: EpochRecord | None) -> float | None:
         if newest is None:
             return None
-        now_ms = self.now_ms()
+        now_ms = self._transactions.now_ms()
         since_ms = now_ms - max(_RATE_MS, _RATE_EPOCHS * newest.duration_ms)
-        counted = self.epochs(newest.job, since_ms=since_ms)
+        counted = self.of(newest.job, since_ms=since_ms)
         span_ms = now_ms - max(since_ms, min((epoch.started_ms for epoch in counted), default=since_ms))
         rows = sum(epoch.rows * _share_since(epoch, since_ms) for epoch in counted)
         return rows * 1000 / span_ms if span_ms > 0 else 0.0
 
     def _newest_backlog(self, job: str, epoch: EpochRecord | None) -> BacklogRecord | None:
         query = select(backlogs).where(backlogs.c.job == job).order_by(backlogs.c.measured_ms.desc()).limit(1)
-        between = next(iter(self._all(query, BacklogRecord)), None)
+        between = next(iter(self._transactions.all(query, BacklogRecord)), None)
         if epoch is None or not epoch.backlog or (between is not None and between.measured_ms > epoch.committed_ms):
             return between
         return BacklogRecord(job, epoch.committed_ms, epoch.generation, epoch.backlog)

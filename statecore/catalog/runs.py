@@ -8,23 +8,27 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select, update
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one, records
+from statecore.catalog.queries import one, records
 from statecore.catalog.records import RescaleMethod, RescaleRunRecord, RescaleState, StepTimes
+from statecore.catalog.transactions import Transactions
 from statecore.errors import CatalogError, UnknownRecordError
 
 runs = tables.rescale_runs
 
 
-class Rescales(Queries):
-    """Queries on rescale runs."""
+class Runs:
+    """Rescale runs; methods on one run raise UnknownRecordError when it was never started."""
 
-    def rescale_outcomes(self, job: str) -> dict[RescaleState, int]:
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def outcomes(self, job: str) -> dict[RescaleState, int]:
         """Return how many of the job's rescale runs are in each state."""
         query = select(runs.c.state, func.count().label("runs")).where(runs.c.job == job).group_by(runs.c.state)
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             return {row.state: row.runs for row in connection.execute(query).all()}
 
-    def start_rescale_run(
+    def start(
         self,
         run_id: str,
         job: str,
@@ -42,7 +46,7 @@ class Rescales(Queries):
             CatalogError: The id belongs to a run of another job.
 
         """
-        with self._write_job(job) as connection:
+        with self._transactions.write_job(job) as connection:
             found = one(connection, runs, runs.c.run_id == run_id, kind=RescaleRunRecord)
             if found is not None and found.job != job:
                 raise CatalogError(
@@ -50,7 +54,7 @@ class Rescales(Queries):
                 )
             if found is not None:
                 return found
-            now_ms = self._now_ms(connection)
+            now_ms = self._transactions.now_ms_in(connection)
             connection.execute(
                 insert(runs).values(
                     run_id=run_id,
@@ -69,33 +73,33 @@ class Rescales(Queries):
             )
             return _get(connection, run_id)
 
-    def rescale_run(self, run_id: str) -> RescaleRunRecord:
+    def get(self, run_id: str) -> RescaleRunRecord:
         """Return a rescale run."""
-        with self._database.read() as connection:
+        with self._transactions.read() as connection:
             return _get(connection, run_id)
 
-    def rescale_runs(self, job: str, *, limit: int | None = None) -> list[RescaleRunRecord]:
+    def of(self, job: str, *, limit: int | None = None) -> list[RescaleRunRecord]:
         """Return the job's rescale runs, newest first."""
         query = select(runs).where(runs.c.job == job).order_by(runs.c.created_ms.desc(), runs.c.run_id).limit(limit)
-        return self._all(query, RescaleRunRecord)
+        return self._transactions.all(query, RescaleRunRecord)
 
-    def update_rescale_run(
+    def update(
         self, run_id: str, *, savepoint: str | None = None, rescaled: str | None = None, error: str | None = None
     ) -> RescaleRunRecord:
         """Update the manifests and the error of a running rescale; omitted arguments stay unchanged."""
         given = {"savepoint": savepoint, "rescaled": rescaled, "error": error}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        with self._database.write() as connection:
+        with self._transactions.write() as connection:
             _get(connection, run_id, lock=True)
-            changes["updated_ms"] = self._now_ms(connection)
+            changes["updated_ms"] = self._transactions.now_ms_in(connection)
             connection.execute(update(runs).where(runs.c.run_id == run_id).values(**changes))
             return _get(connection, run_id)
 
     def mark_step(self, run_id: str, step: str, *, started: bool = False, ended: bool = False) -> RescaleRunRecord:
         """Record that a step starts or ends now; a repeated step keeps its first start and end."""
-        with self._database.write() as connection:
+        with self._transactions.write() as connection:
             run = _get(connection, run_id, lock=True)
-            now_ms = self._now_ms(connection)
+            now_ms = self._transactions.now_ms_in(connection)
             old = run.steps.get(step, StepTimes())
             new = StepTimes(
                 started_ms=now_ms if started and old.started_ms is None else old.started_ms,
@@ -105,7 +109,7 @@ class Rescales(Queries):
             connection.execute(update(runs).where(runs.c.run_id == run_id).values(steps=steps, updated_ms=now_ms))
             return _get(connection, run_id)
 
-    def abort_rescale_run(self, job: str, user: str, *, run_id: str | None = None) -> RescaleRunRecord:
+    def abort(self, job: str, user: str, *, run_id: str | None = None) -> RescaleRunRecord:
         """Record that a user wants the run that changes a job to end; the process that carries it out rolls it back.
 
         The first user stays. With ``run_id``, only that run may be meant.
@@ -114,7 +118,7 @@ class Rescales(Queries):
             UnknownRecordError: No such run changes the job now.
 
         """
-        with self._write_job(job) as connection:
+        with self._transactions.write_job(job) as connection:
             query = select(runs).where(runs.c.job == job, runs.c.state == "running").order_by(runs.c.created_ms.desc())
             found = records(connection.execute(query.with_for_update()).all(), RescaleRunRecord)[:1]
             if not found or run_id not in (None, found[0].run_id):
@@ -125,13 +129,13 @@ class Rescales(Queries):
                 )
             (run,) = found
             if run.aborted_by is None:
-                now_ms = self._now_ms(connection)
+                now_ms = self._transactions.now_ms_in(connection)
                 connection.execute(
                     update(runs).where(runs.c.run_id == run.run_id).values(aborted_by=user, updated_ms=now_ms)
                 )
             return _get(connection, run.run_id)
 
-    def finish_rescale_run(self, run_id: str, error: str | None = None) -> RescaleRunRecord:
+    def finish(self, run_id: str, error: str | None = None) -> RescaleRunRecord:
         """Record the end of a run: done, or failed with an error; the first end stays.
 
         Workers that a done run leaves without use are given back with it. In one transaction: a process killed in
@@ -139,11 +143,11 @@ class Rescales(Queries):
         A run that a user has aborted, or whose rollback has begun, is not done any more: without an error it stays as
         it is.
         """
-        with self._write_job(self.rescale_run(run_id).job) as connection:
+        with self._transactions.write_job(self.get(run_id).job) as connection:
             run = _get(connection, run_id, lock=True)
             if run.state != "running" or (error is None and (run.is_given_up or run.aborted_by is not None)):
                 return run
-            now_ms = self._now_ms(connection)
+            now_ms = self._transactions.now_ms_in(connection)
             end_run(connection, run_id, error, now_ms)
             if error is None and run.removes_workers:
                 _give_back_workers(connection, run, now_ms)

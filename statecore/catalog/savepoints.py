@@ -7,16 +7,20 @@ import dataclasses
 from sqlalchemy import delete, insert, select
 
 from statecore.catalog import tables
-from statecore.catalog.queries import Queries, one
+from statecore.catalog.queries import one
 from statecore.catalog.records import SavepointRecord
+from statecore.catalog.transactions import Transactions
 
 savepoints = tables.savepoints
 
 
-class History(Queries):
-    """Queries on savepoints."""
+class SavepointRecords:
+    """Records of savepoints; the savepoints themselves lie in the job's store."""
 
-    def record_savepoint(
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    def record(
         self,
         path: str,
         *,
@@ -33,23 +37,23 @@ class History(Queries):
         The path is its manifest's or folder's; lineage and parallelism are its epoch's. The creation time defaults to
         the current time.
         """
-        with self._write_job(job) as connection:
+        with self._transactions.write_job(job) as connection:
             found = one(connection, savepoints, savepoints.c.path == path, kind=SavepointRecord)
             if found is not None and (found.job, found.lineage, found.epoch) == (job, lineage, epoch):
                 return found
-            created_ms = self._now_ms(connection) if created_ms is None else created_ms
+            created_ms = self._transactions.now_ms_in(connection) if created_ms is None else created_ms
             made = SavepointRecord(path, job, lineage, epoch, parallelism, created_ms, reason)
             connection.execute(delete(savepoints).where(savepoints.c.path == path))
             connection.execute(insert(savepoints).values(**dataclasses.asdict(made)))
             return made
 
-    def forget_savepoint(self, *paths: str) -> bool:
-        """Remove the record of a dropped savepoint under any spelling of its path; tell whether there was one."""
-        with self._database.write() as connection:
+    def forget(self, *paths: str) -> bool:
+        """Remove the record of a dropped savepoint under any spelling of its path; return whether there was one."""
+        with self._transactions.write() as connection:
             return connection.execute(delete(savepoints).where(savepoints.c.path.in_(paths))).rowcount > 0
 
-    def savepoints(self, job: str, *, limit: int | None = None) -> list[SavepointRecord]:
+    def of(self, job: str, *, limit: int | None = None) -> list[SavepointRecord]:
         """Return the job's savepoints, newest first."""
         query = select(savepoints).where(savepoints.c.job == job)
         order = (savepoints.c.created_ms.desc(), savepoints.c.epoch.desc())
-        return self._all(query.order_by(*order).limit(limit), SavepointRecord)
+        return self._transactions.all(query.order_by(*order).limit(limit), SavepointRecord)

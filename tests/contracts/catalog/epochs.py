@@ -19,7 +19,7 @@ from statecore.catalog import (
     SourceTopics,
     SubtasksRecord,
     TopicsRecord,
-    metrics,
+    epochs,
     over_all,
 )
 from statecore.errors import UnknownJobError
@@ -62,62 +62,62 @@ def key_groups(number: int, committed_ms: int, uid: str = "sums") -> KeyGroupsRe
 def test_epochs_come_in_the_order_of_their_commits(catalog: Catalog, job: str) -> None:
     epochs = [epoch(n, 200 + n, lineage=lineage) for lineage, n in [(1, 0), (1, 1), (2, 2)]]
     for each in reversed(epochs):
-        catalog.record_epoch(each)
-    assert catalog.epochs(job) == epochs
-    assert catalog.epochs(job, limit=2) == epochs[1:]
-    assert catalog.epochs(job, since_ms=201) == epochs[1:]
-    assert catalog.epochs(job, since_ms=200, until_ms=202) == epochs[:2]
+        catalog.epochs.record(each)
+    assert catalog.epochs.of(job) == epochs
+    assert catalog.epochs.of(job, limit=2) == epochs[1:]
+    assert catalog.epochs.of(job, since_ms=201) == epochs[1:]
+    assert catalog.epochs.of(job, since_ms=200, until_ms=202) == epochs[:2]
 
 
 def test_an_epoch_is_recorded_once_with_all_that_belongs_to_it(catalog: Catalog, job: str) -> None:
     for again in (EPOCH, dataclasses.replace(EPOCH, generation=2, rows=0)):
-        catalog.record_epoch(again, operators=[SUMS], key_groups=[key_groups(0, 200)])
-    assert catalog.epochs(job) == [EPOCH]
-    assert catalog.subtasks(job, limit=9) == [SubtasksRecord(job, 1, 0, 200, (SUMS,))]
-    assert catalog.key_groups(job) == [key_groups(0, 200)]
+        catalog.epochs.record(again, operators=[SUMS], key_groups=[key_groups(0, 200)])
+    assert catalog.epochs.of(job) == [EPOCH]
+    assert catalog.epochs.subtasks(job, limit=9) == [SubtasksRecord(job, 1, 0, 200, (SUMS,))]
+    assert catalog.epochs.key_groups(job) == [key_groups(0, 200)]
 
 
 def test_the_newest_sample_of_key_groups_counts_whichever_epochs_came_after_it(catalog: Catalog, job: str) -> None:
-    assert catalog.key_groups(job) == []
+    assert catalog.epochs.key_groups(job) == []
     for n in (0, 4):
         sample = [key_groups(n, 200 + n, uid) for uid in ("sums", "counts")]
-        catalog.record_epoch(epoch(n, 200 + n), key_groups=sample)
-    catalog.record_epoch(epoch(5, 205), operators=[SUMS])
-    assert catalog.key_groups(job) == [key_groups(4, 204, "counts"), key_groups(4, 204)]
-    assert [each.epoch for each in catalog.subtasks(job)] == [5]
+        catalog.epochs.record(epoch(n, 200 + n), key_groups=sample)
+    catalog.epochs.record(epoch(5, 205), operators=[SUMS])
+    assert catalog.epochs.key_groups(job) == [key_groups(4, 204, "counts"), key_groups(4, 204)]
+    assert [each.epoch for each in catalog.epochs.subtasks(job)] == [5]
 
 
 def test_of_a_jobs_figures_the_newest_are_kept_and_another_jobs_are_left_alone(
     catalog: Catalog, job: str, register, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register(catalog, "other")
-    monkeypatch.setattr(metrics, "KEPT_EPOCHS", 5)
-    monkeypatch.setattr(metrics, "KEPT_SUBTASKS", 3)
-    monkeypatch.setattr(metrics, "KEPT_KEY_GROUPS", 2)
-    catalog.record_epoch(epoch(0, 1, job="other"), operators=[SUMS])
+    monkeypatch.setattr(epochs, "KEPT_EPOCHS", 5)
+    monkeypatch.setattr(epochs, "KEPT_SUBTASKS", 3)
+    monkeypatch.setattr(epochs, "KEPT_KEY_GROUPS", 2)
+    catalog.epochs.record(epoch(0, 1, job="other"), operators=[SUMS])
     for n in range(1, 201):
-        catalog.record_epoch(epoch(n, 200 + n), operators=[SUMS], key_groups=[key_groups(n, 200 + n)])
-    assert [each.epoch for each in catalog.epochs(job)] == [196, 197, 198, 199, 200]
-    assert [each.epoch for each in catalog.subtasks(job, limit=99)] == [198, 199, 200]
+        catalog.epochs.record(epoch(n, 200 + n), operators=[SUMS], key_groups=[key_groups(n, 200 + n)])
+    assert [each.epoch for each in catalog.epochs.of(job)] == [196, 197, 198, 199, 200]
+    assert [each.epoch for each in catalog.epochs.subtasks(job, limit=99)] == [198, 199, 200]
     with catalog._database.read() as connection:
         assert connection.exec_driver_sql("SELECT epoch FROM key_groups ORDER BY epoch").scalars().all() == [199, 200]
-    assert len(catalog.epochs("other")) == len(catalog.subtasks("other")) == 1
+    assert len(catalog.epochs.of("other")) == len(catalog.epochs.subtasks("other")) == 1
 
 
 def test_only_the_newest_offsets_in_topics_are_kept_and_not_those_of_an_earlier_driver(
     catalog: Catalog, job: str, clock
 ) -> None:
-    assert catalog.topics(job) is None
+    assert catalog.epochs.topics(job) is None
     older, newer = (
         SourceTopics("in", "a:9092,b:9092", True, (PartitionLag("orders", 0, at, 2, 12, 1_795_264_377_003),))
         for at in (5, 8)
     )
     rules = SourceTopics("rules", "c:9092", False, (PartitionLag("rules", 0, 3, 0, 3),))
-    catalog.record_topics(job, 1, [older])
+    catalog.epochs.record_topics(job, 1, [older])
     clock.advance(5_000)
-    catalog.record_topics(job, 2, [newer, rules])
-    catalog.record_topics(job, 1, [older])
-    assert catalog.topics(job) == TopicsRecord(job, 2, clock.now_ms(), (newer, rules))
+    catalog.epochs.record_topics(job, 2, [newer, rules])
+    catalog.epochs.record_topics(job, 1, [older])
+    assert catalog.epochs.topics(job) == TopicsRecord(job, 2, clock.now_ms(), (newer, rules))
 
 
 def test_of_each_time_step_the_last_epoch_and_the_last_backlog_are_found(
@@ -126,37 +126,37 @@ def test_of_each_time_step_the_last_epoch_and_the_last_backlog_are_found(
     register(catalog, "other")
     measured_ms = []
     for number in range(1, 7):
-        catalog.record_epoch(epoch(number, 400 * number))
-        catalog.record_epoch(epoch(number, 400 * number + 1, job="other"))
-        catalog.record_backlog(job, 1, [FILES])
+        catalog.epochs.record(epoch(number, 400 * number))
+        catalog.epochs.record(epoch(number, 400 * number + 1, job="other"))
+        catalog.epochs.record_backlog(job, 1, [FILES])
         measured_ms.append(clock.now_ms())
         clock.advance(400)
     # At 400, 800, 1,200, 1,600, 2,000 and 2,400 ms.
-    assert [each.epoch for each in catalog.epochs(job, step_ms=1_000)] == [2, 4, 6]
-    assert [each.epoch for each in catalog.epochs(job, since_ms=800, until_ms=2_000, step_ms=1_000)] == [2, 4]
+    assert [each.epoch for each in catalog.epochs.of(job, step_ms=1_000)] == [2, 4, 6]
+    assert [each.epoch for each in catalog.epochs.of(job, since_ms=800, until_ms=2_000, step_ms=1_000)] == [2, 4]
     last = {at_ms // 1_000: at_ms for at_ms in measured_ms}
-    assert [each.measured_ms for each in catalog.backlogs(job, step_ms=1_000)] == list(last.values())
+    assert [each.measured_ms for each in catalog.epochs.backlogs(job, step_ms=1_000)] == list(last.values())
 
 
 def test_a_measured_backlog_is_kept_for_a_day(catalog: Catalog, job: str, clock) -> None:
     first_ms = clock.now_ms()
-    catalog.record_backlog(job, 1, [FILES, RULES])
+    catalog.epochs.record_backlog(job, 1, [FILES, RULES])
     # Twice in one millisecond: the later one counts.
-    catalog.record_backlog(job, 1, [RULES])
-    clock.advance(metrics.KEPT_BACKLOGS_MS)
-    catalog.record_backlog(job, 2, [FILES])
-    assert catalog.backlogs(job) == [
+    catalog.epochs.record_backlog(job, 1, [RULES])
+    clock.advance(epochs.KEPT_BACKLOGS_MS)
+    catalog.epochs.record_backlog(job, 2, [FILES])
+    assert catalog.epochs.backlogs(job) == [
         BacklogRecord(job, first_ms, 1, (RULES,)),
         BacklogRecord(job, clock.now_ms(), 2, (FILES,)),
     ]
-    assert catalog.backlogs(job, until_ms=clock.now_ms()) == catalog.backlogs(job)[:1]
-    assert catalog.backlogs(job, since_ms=first_ms + 1) == catalog.backlogs(job)[1:]
-    assert catalog.backlogs(job, until_ms=clock.now_ms(), step_ms=1_000) == catalog.backlogs(job)[:1]
+    assert catalog.epochs.backlogs(job, until_ms=clock.now_ms()) == catalog.epochs.backlogs(job)[:1]
+    assert catalog.epochs.backlogs(job, since_ms=first_ms + 1) == catalog.epochs.backlogs(job)[1:]
+    assert catalog.epochs.backlogs(job, until_ms=clock.now_ms(), step_ms=1_000) == catalog.epochs.backlogs(job)[:1]
     clock.advance(1)
-    catalog.record_backlog(job, 2, [FILES])
-    assert [each.generation for each in catalog.backlogs(job)] == [2, 2]
+    catalog.epochs.record_backlog(job, 2, [FILES])
+    assert [each.generation for each in catalog.epochs.backlogs(job)] == [2, 2]
     with pytest.raises(UnknownJobError):
-        catalog.record_backlog("nobody", 1, [])
+        catalog.epochs.record_backlog("nobody", 1, [])
 
 
 def test_a_sum_counts_the_sources_that_can_tell_and_is_unknown_when_none_can() -> None:
@@ -169,33 +169,33 @@ def test_a_sum_counts_the_sources_that_can_tell_and_is_unknown_when_none_can() -
 def test_the_newest_backlog_is_the_later_one_of_the_epochs_and_the_one_between(
     catalog: Catalog, job: str, clock
 ) -> None:
-    assert catalog.figures(job).backlog is None
-    catalog.record_backlog(job, 1, [RULES])
+    assert catalog.epochs.figures(job).backlog is None
+    catalog.epochs.record_backlog(job, 1, [RULES])
     between = BacklogRecord(job, clock.now_ms(), 1, (RULES,))
-    assert catalog.figures(job).backlog == between
+    assert catalog.epochs.figures(job).backlog == between
     after = epoch(3, clock.now_ms() + 1)
-    catalog.record_epoch(after)
-    found = catalog.figures(job)
+    catalog.epochs.record(after)
+    found = catalog.epochs.figures(job)
     assert (found.epoch, found.backlog) == (after, BacklogRecord(job, after.committed_ms, 1, (FILES, RULES)))
     # An epoch that ended before anything was measured tells nothing.
-    catalog.record_epoch(epoch(4, clock.now_ms() + 2, backlog=()))
-    assert catalog.figures(job).backlog == between
+    catalog.epochs.record(epoch(4, clock.now_ms() + 2, backlog=()))
+    assert catalog.epochs.figures(job).backlog == between
 
 
 def test_the_rate_is_that_of_the_last_minute_and_falls_to_nothing_when_nothing_is_committed(
     catalog: Catalog, job: str, clock
 ) -> None:
-    assert catalog.figures(job).rows_per_second is None
+    assert catalog.epochs.figures(job).rows_per_second is None
     clock.advance(1_000_000)
     for n in range(12):
         began_ms = clock.now_ms()
         clock.advance(10_000)
-        catalog.record_epoch(epoch(n, clock.now_ms(), started_ms=began_ms, duration_ms=10_000, rows=500))
-    assert catalog.figures(job).rows_per_second == 50
+        catalog.epochs.record(epoch(n, clock.now_ms(), started_ms=began_ms, duration_ms=10_000, rows=500))
+    assert catalog.epochs.figures(job).rows_per_second == 50
     clock.advance(30_000)
-    assert catalog.figures(job).rows_per_second == 25
+    assert catalog.epochs.figures(job).rows_per_second == 25
     clock.advance(30_000)
-    assert catalog.figures(job).rows_per_second == 0
+    assert catalog.epochs.figures(job).rows_per_second == 0
 
 
 def test_the_rate_of_long_epochs_is_taken_over_several_of_them(catalog: Catalog, job: str, clock) -> None:
@@ -203,39 +203,39 @@ def test_the_rate_of_long_epochs_is_taken_over_several_of_them(catalog: Catalog,
     for n in range(3):
         began_ms = clock.now_ms()
         clock.advance(300_000)
-        catalog.record_epoch(epoch(n, clock.now_ms(), started_ms=began_ms, duration_ms=300_000, rows=30_000))
-    assert catalog.figures(job).rows_per_second == 100
+        catalog.epochs.record(epoch(n, clock.now_ms(), started_ms=began_ms, duration_ms=300_000, rows=30_000))
+    assert catalog.epochs.figures(job).rows_per_second == 100
     clock.advance(100_000)
-    assert 60 < (catalog.figures(job).rows_per_second or 0) < 100
+    assert 60 < (catalog.epochs.figures(job).rows_per_second or 0) < 100
 
 
 def test_a_series_has_a_point_for_every_step_with_the_last_that_was_measured_in_it(
     catalog: Catalog, job: str, clock
 ) -> None:
     since = clock.now_ms()
-    catalog.record_epoch(epoch(0, since - 1))
-    catalog.record_epoch(epoch(1, since, started_ms=since, duration_ms=100, phases={"subtasks": 19.5, "publish": 20}))
-    catalog.record_epoch(epoch(2, since + 999, started_ms=since + 699, duration_ms=300, parallelism=3, rows=20))
+    catalog.epochs.record(epoch(0, since - 1))
+    catalog.epochs.record(epoch(1, since, started_ms=since, duration_ms=100, phases={"subtasks": 19.5, "publish": 20}))
+    catalog.epochs.record(epoch(2, since + 999, started_ms=since + 699, duration_ms=300, parallelism=3, rows=20))
     clock.advance(500)
-    catalog.record_backlog(job, 1, [SourceBacklog("files", files=9)])
+    catalog.epochs.record_backlog(job, 1, [SourceBacklog("files", files=9)])
     clock.advance(1_600)
-    catalog.record_backlog(job, 1, [SourceBacklog("files", files=7)])
-    catalog.record_epoch(epoch(3, since + 2_500))
-    first, second, third = catalog.series(job, since_ms=since, until_ms=since + 2_400, step_ms=1_000)
+    catalog.epochs.record_backlog(job, 1, [SourceBacklog("files", files=7)])
+    catalog.epochs.record(epoch(3, since + 2_500))
+    first, second, third = catalog.epochs.series(job, since_ms=since, until_ms=since + 2_400, step_ms=1_000)
     assert (first.at_ms, first.rows_per_second, first.epoch_ms, first.parallelism) == (since, 30.0, 200.0, 3)
     assert (first.phases, second.phases) == ({"subtasks": 50.0, "publish": 20.0}, {})
     assert first.backlog == SourceBacklog("", bytes=100, files=2, event_time_lag_ms=5_000)
     assert (second.rows_per_second, second.epoch_ms, second.parallelism, second.backlog) == (0.0, None, None, None)
     assert (third.at_ms, third.backlog) == (since + 2_000, SourceBacklog("", files=7))
-    assert catalog.series(job, since_ms=since, until_ms=since, step_ms=1) == []
+    assert catalog.epochs.series(job, since_ms=since, until_ms=since, step_ms=1) == []
     with pytest.raises(ValueError, match="found a step of 0 ms"):
-        catalog.series(job, since_ms=0, until_ms=1, step_ms=0)
+        catalog.epochs.series(job, since_ms=0, until_ms=1, step_ms=0)
 
 
 def test_the_rows_of_an_epoch_are_spread_over_the_steps_that_it_took(catalog: Catalog, job: str, clock) -> None:
     since = clock.now_ms()
-    catalog.record_epoch(epoch(1, since + 500, started_ms=since - 500, rows=100))
-    catalog.record_epoch(epoch(2, since + 3_000, started_ms=since + 500, rows=1_000))
-    points = catalog.series(job, since_ms=since, until_ms=since + 4_000, step_ms=1_000)
+    catalog.epochs.record(epoch(1, since + 500, started_ms=since - 500, rows=100))
+    catalog.epochs.record(epoch(2, since + 3_000, started_ms=since + 500, rows=1_000))
+    points = catalog.epochs.series(job, since_ms=since, until_ms=since + 4_000, step_ms=1_000)
     assert [point.rows_per_second for point in points] == [50 + 200, 400, 400, 0]
     assert [point.parallelism for point in points] == [2, None, None, 2]
