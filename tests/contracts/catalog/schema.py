@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import pytest
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine, text
 
-from statecore.catalog import Catalog, database, schema
+from statecore.catalog import Catalog, SourceBacklog, database, schema
 from statecore.catalog.tables import metadata
 from statecore.errors import CatalogSchemaError
 
@@ -49,26 +52,60 @@ def test_the_newest_revision_is_what_the_tables_say(empty_url: str) -> None:
     assert differences(empty_url) == []
 
 
-def test_epochs_of_the_first_release_are_there_after_an_upgrade_and_know_no_times_of_sinks(empty_url: str) -> None:
+# A column that may not be null, in a table that others refer to: SQLite copies it, and must keep their rows.
+NEXT_REVISION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "{number}"
+down_revision = "{before}"
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("jobs") as jobs:
+        jobs.add_column(sa.Column("team", sa.Text))
+    op.execute("UPDATE jobs SET team = 'unknown'")
+    with op.batch_alter_table("jobs") as jobs:
+        jobs.alter_column("team", existing_type=sa.Text, nullable=False)
+"""
+
+
+@pytest.fixture
+def install_next_release(tmp_path: Path) -> Iterator[Callable[[], str]]:
+    """Return a function that adds a revision, as the next release does, and returns its number."""
+    before, number = schema.head(), f"{int(schema.head()) + 1:04d}"
+    migrations = tmp_path / "next" / "migrations"
+    shutil.copytree(schema.MIGRATIONS, migrations, ignore=shutil.ignore_patterns("__pycache__"))
+    (migrations / "versions" / f"{number}_team.py").write_text(NEXT_REVISION.format(number=number, before=before))
+    with pytest.MonkeyPatch.context() as patch:
+
+        def install() -> str:
+            patch.setattr(schema, "MIGRATIONS", migrations)
+            schema.head.cache_clear()
+            return number
+
+        yield install
+    schema.head.cache_clear()
+
+
+def test_an_older_catalog_is_upgraded_and_keeps_its_rows(
+    empty_url: str, install_next_release: Callable[[], str]
+) -> None:
     with Catalog(empty_url) as catalog:
-        catalog.revision()  # makes the folder
-        engine = create_engine(empty_url)
-        with engine.begin() as connection:
-            command.upgrade(schema.alembic_config(connection), "0001")
-        engine.dispose()
-        run(
-            empty_url,
-            "INSERT INTO jobs (name, artifact, store, master_url, conf, settings, desired_state, parallelism, "
-            "max_parallelism, roll_back, allow_non_restored_state, start_after_generation, updated_ms) "
-            "VALUES ('flights', 'a', '/s', 'local', '{}', '{}', 'stopped', 2, 8, false, false, 0, 0);\n"
-            "INSERT INTO epochs (job, lineage, epoch, generation, parallelism, rows, rows_total, started_ms, "
-            "committed_ms, duration_ms, phases, cache_hits, subtasks, backlog, late_rows, rows_out, state_rows, "
-            "state_bytes) VALUES ('flights', 1, 0, 1, 2, 10, 10, 0, 5, 5, '{}', 0, 2, '[]', '{}', 0, 0, 0)",
-        )
         catalog.create_schema()
-        (found,) = catalog.epochs.of("flights")
-        assert (found.rows, found.publish_ms) == (10, {})
-    assert differences(empty_url) == []
+        first = catalog.revision()
+        catalog.jobs.register("flights", artifact="a", store="/s", master_url="local", parallelism=2, max_parallelism=8)
+        catalog.epochs.record_backlog("flights", 1, [SourceBacklog("in", 7)])
+    number = install_next_release()
+    with Catalog(empty_url) as catalog:
+        with pytest.raises(CatalogSchemaError, match=f"at revision {first}; expected revision {number}"):
+            catalog.jobs.all()
+        catalog.create_schema()
+        assert catalog.revision() == number
+        assert catalog.jobs.get("flights").parallelism == 2
+        assert [each.sources for each in catalog.epochs.backlogs("flights")] == [(SourceBacklog("in", 7),)]
+        with catalog._database.read() as connection:
+            assert connection.execute(text("SELECT team FROM jobs")).scalar_one() == "unknown"
 
 
 @pytest.mark.parametrize(("found", "remedy"), [("0000", "upgrade the tables with"), ("9999", "install that release")])

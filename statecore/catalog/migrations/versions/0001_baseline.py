@@ -81,10 +81,13 @@ sa.Table(
     sa.Column("max_parallelism", sa.Integer, nullable=False),
     sa.Column("roll_back", sa.Boolean, nullable=False),
     sa.Column("allow_non_restored_state", sa.Boolean, nullable=False),
+    sa.Column("accept_lost_records", sa.Boolean, nullable=False),
     sa.Column("start_from", sa.Text),
     sa.Column("start_after_generation", sa.Integer, nullable=False),
     sa.Column("claims_savepoint", sa.JSON(none_as_null=True)),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
+    sa.Column("checkpoint", sa.Text),
+    sa.Column("left_checkpoint", sa.Text),
 )
 
 sa.Table(
@@ -116,6 +119,7 @@ sa.Table(
     sa.Column("pid", sa.Integer),
     sa.Column("process_started_ms", sa.BigInteger),
     sa.Column("version", sa.String(50)),
+    sa.Column("trigger_ms", sa.BigInteger),
 )
 
 sa.Table(
@@ -169,6 +173,9 @@ sa.Table(
     sa.Column("rows_out", sa.BigInteger, nullable=False),
     sa.Column("state_rows", sa.BigInteger, nullable=False),
     sa.Column("state_bytes", sa.BigInteger, nullable=False),
+    sa.Column("publish_ms", sa.JSON, nullable=False),
+    sa.Column("state", sa.JSON, nullable=False),
+    sa.Column("watermark_ms", sa.BigInteger),
     sa.Index(None, "job", "committed_ms"),
 )
 
@@ -198,6 +205,15 @@ sa.Table(
     _job(primary_key=True),
     sa.Column("measured_ms", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("sources", sa.JSON, nullable=False),
+)
+
+sa.Table(
+    "topics",
+    metadata,
+    _job(primary_key=True),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("measured_ms", sa.BigInteger, nullable=False),
     sa.Column("sources", sa.JSON, nullable=False),
 )
 
@@ -264,6 +280,8 @@ sa.Table(
     sa.Column("version", sa.BigInteger, nullable=False),
     sa.Column("finding", sa.Text),
     sa.Column("looked_ms", sa.BigInteger),
+    sa.Column("diagnosis", sa.String(50)),
+    sa.Column("diagnosed_ms", sa.BigInteger),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
 )
 
