@@ -56,7 +56,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml scripts/check_prerequisites
 	@$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation -e .
 	@command -v mvn >/dev/null || echo "found no mvn: only tests and the demo with Kafka need it (make kafka)"
 	@# On all cores, where pip would use one. Only for speed: what does not compile here does no harm until it is imported.
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib statecore plugins benchmarks examples || true
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib statecore plugins benchmarks examples stack || true
 	@touch $@
 
 java:
@@ -95,7 +95,7 @@ demo: java $(CLASSES) $(if $(KAFKA),kafka)
 	@$(BIN)/python -m examples.demo $(if $(QUERY),--query) $(if $(KAFKA),--kafka) $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
 
 stop: setup
-	@$(BIN)/python -m examples.stack stop
+	@$(BIN)/python -m stack stop
 
 PYTEST := $(BIN)/python -m pytest --dist worksteal --numprocesses
 

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 from pyspark.sql import SparkSession
 
-from examples.stack.kafka import CONNECTOR, has_jars
+from stack.kafka import CONNECTOR, has_jars
 from statecore.cluster import StandaloneCluster, StandaloneMaster, StandaloneSettings
 from statecore.cluster.spark_home import spark_environment
 

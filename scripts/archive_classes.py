@@ -1,4 +1,4 @@
-"""Writes the class data archive that shortens the start of Spark's JVMs; see ``examples.quick_start``."""
+"""Writes the class data archive that shortens the start of Spark's JVMs; see ``stack.quick_start``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from examples.quick_start import ARCHIVE, QUICK
+from stack.quick_start import ARCHIVE, QUICK
 
 # Classes of a cluster's processes, which a local Spark does not load.
 _CLASSES_OF_A_CLUSTER = (

@@ -25,7 +25,7 @@ SPARK_PATTERN = rf"(?i){_NAME}|PRIVATE KEY-----"
 
 
 def looks_secret(text: str) -> bool:
-    """Tell whether a name is one of secrets, or a value holds one, such as a URL with a password."""
+    """Return whether a name is one of secrets, or a value holds one, such as a URL with a password."""
     return _SECRET.search(text) is not None
 
 

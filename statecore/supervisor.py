@@ -176,7 +176,7 @@ class Supervisor:
         )
 
     def _has_died(self, other: SupervisorRecord) -> bool:
-        """Tell whether a supervisor is known to be dead, because it ran on this host."""
+        """Return whether a supervisor is known to be dead, because it ran on this host."""
         return other.host == self._host and not is_running(other.pid, other.process_started_ms)
 
     def _pass(self) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from examples.quick_start import QUICK_START
-from examples.stack.kafka import CONNECTOR
+from stack.kafka import CONNECTOR
+from stack.quick_start import QUICK_START
 from tests.support.examples import examples
 
 pytest_plugins = [

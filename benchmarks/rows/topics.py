@@ -22,7 +22,7 @@ from benchmarks.harness import Bench, Figure, median_ratio
 from benchmarks.inputs import key_names
 from benchmarks.ours import OurJob, phases
 from benchmarks.rows.throughput import EPOCHS, KEYS, ROWS, WARM_UP, rate
-from examples.stack.kafka import KafkaBroker
+from stack.kafka import KafkaBroker
 from statecore.runtime import KafkaSink, StagedEpoch
 from statecore.snapshot.manifest import FileRef, StagedOutput
 from statecore.storage import LocalFileStore

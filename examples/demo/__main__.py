@@ -16,10 +16,10 @@ from examples.demo.folder_flow import FolderDemo
 from examples.demo.job_demo import DemoError
 from examples.demo.kafka_flow import KafkaDemo
 from examples.demo.query_flow import QueryDemo
-from examples.quick_start import QUICK_START
-from examples.stack.kafka import NO_JARS, has_jars
-from examples.stack.processes import StackError
-from examples.stack.stack import Stack
+from stack.kafka import NO_JARS, has_jars
+from stack.processes import StackError
+from stack.quick_start import QUICK_START
+from stack.stack import Stack
 from statecore.errors import StatecoreError
 
 REPO = Path(__file__).resolve().parent.parent.parent

@@ -17,8 +17,8 @@ from examples.demo.job_demo import SPARK_CONF, STEADY_ROWS, STEADY_SECONDS, Flig
 from examples.demo.table import epoch_table, step_table
 from examples.demo.verdict import Difference, Verdict, judge
 from examples.flight_delays import ALERTS, REJECTS
-from examples.stack.airflow_client import AirflowClient
-from examples.stack.stack import Stack
+from stack.airflow_client import AirflowClient
+from stack.stack import Stack
 from statecore.runtime import read_savepoint
 from statecore.snapshot.checkpoints import CheckpointStore
 

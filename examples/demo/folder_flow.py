@@ -12,7 +12,7 @@ from rich.console import Console
 from examples.demo.feeder import Feeder
 from examples.demo.flow import Demo
 from examples.flight_delays import FLIGHTS
-from examples.stack.stack import Stack
+from stack.stack import Stack
 
 
 class FolderDemo(Demo):

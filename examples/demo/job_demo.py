@@ -14,9 +14,9 @@ from rich.console import Console
 
 from examples.demo import trickle
 from examples.demo.feeder import Fed
-from examples.quick_start import QUICK_START
-from examples.stack.airflow_client import AirflowClient, DagRun
-from examples.stack.stack import Stack
+from stack.airflow_client import AirflowClient, DagRun
+from stack.quick_start import QUICK_START
+from stack.stack import Stack
 from statecore.catalog import Catalog, EpochRecord, RequestRecord
 
 T = TypeVar("T")

@@ -17,9 +17,9 @@ from examples.demo.flow import OUT, Demo, words
 from examples.demo.topic_feeder import TopicFeeder
 from examples.demo.verdict import Difference
 from examples.flight_delays import FLIGHTS
-from examples.stack.airflow_client import AirflowClient
-from examples.stack.kafka import CONNECTOR, KafkaBroker, Record
-from examples.stack.stack import Stack
+from stack.airflow_client import AirflowClient
+from stack.kafka import CONNECTOR, KafkaBroker, Record
+from stack.stack import Stack
 from statecore.catalog import Catalog, EpochRecord
 
 INCOMING, OUTGOING = "flights", "delays"

@@ -14,7 +14,7 @@ from examples.demo.job_demo import SPARK_CONF, STEADY_ROWS, STEADY_SECONDS, JobD
 from examples.demo.table import step_table
 from examples.demo.verdict import Verdict, compare
 from examples.flight_windows import FLIGHTS, TOTALS, by_day_and_route
-from examples.stack.stack import Stack
+from stack.stack import Stack
 from statecore.catalog import JobRecord
 from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.queries.reading.checkpoint import open_checkpoint

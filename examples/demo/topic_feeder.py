@@ -10,7 +10,7 @@ import pyarrow as pa
 from confluent_kafka import Producer
 
 from examples.demo.feeder import Fed
-from examples.stack.processes import StackError
+from stack.processes import StackError
 
 _FLUSH_S = 120.0
 _POLL_S = 0.1

@@ -38,7 +38,7 @@ class Difference:
 
     @property
     def exact(self) -> bool:
-        """Tell whether both are equal."""
+        """Return whether both are equal."""
         return self.missing == 0 and self.extra == 0
 
 
@@ -50,7 +50,7 @@ class Verdict:
 
     @property
     def exact(self) -> bool:
-        """Tell whether nothing was lost and nothing counted twice."""
+        """Return whether nothing was lost and nothing counted twice."""
         return all(difference.exact for difference in self.differences)
 
     def print(self, console: Console) -> None:

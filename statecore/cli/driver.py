@@ -50,7 +50,7 @@ def answer(catalog: Catalog, request: RequestRecord, timeout_s: float, failed: s
 
 
 def _is_deserted(catalog: Catalog, job: str) -> bool:
-    """Tell whether a job has no driver and will get none."""
+    """Return whether a job has no driver and will get none."""
     if catalog.jobs.get(job).desired_state == "running" or catalog.generations.is_alive(
         catalog.generations.newest(job)
     ):

@@ -122,7 +122,7 @@ class _Shell:
         finding.check()
 
     def _is_over(self) -> bool:
-        """Tell whether the supervisor has ended the run, while this process slept past its lease.
+        """Return whether the supervisor has ended the run, while this process slept past its lease.
 
         Raises:
             LeaseHeldError, UnknownRecordError: The lease is lost, and the run was not done.

@@ -77,7 +77,7 @@ def started_ms(pid: int) -> int:
 
 
 def is_running(pid: int, process_started_ms: int) -> bool:
-    """Tell whether a process of this host lives, and is not a later one with the same pid."""
+    """Return whether a process of this host lives, and is not a later one with the same pid."""
     try:
         is_same = abs(started_ms(pid) - process_started_ms) <= _CLOCK_TOLERANCE_S * 1000
         return is_same and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

@@ -42,7 +42,7 @@ class Resizing:
         self._complaints: set[int] = set()
 
     def is_done(self, cluster: ClusterRecord, workers: int) -> bool:
-        """Tell whether the cluster has at least these workers, by the supervisor's newest report.
+        """Return whether the cluster has at least these workers, by the supervisor's newest report.
 
         Raises:
             ClusterError: The supervisor has reported problems for a while.

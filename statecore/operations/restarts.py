@@ -29,7 +29,7 @@ def next_start_ms(history: Sequence[GenerationRecord]) -> int:
 
 
 def progressed(generation: GenerationRecord, older: Sequence[GenerationRecord]) -> bool:
-    """Tell whether a generation committed a new epoch, and did not only find that of an older generation."""
+    """Return whether a generation committed a new epoch, and did not only find that of an older generation."""
     if generation.epoch is None:
         return False
     known = next(((each.lineage, each.epoch) for each in older if each.epoch is not None), None)

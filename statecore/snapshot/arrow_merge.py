@@ -32,7 +32,7 @@ from statecore.state import TableSchema
 
 
 def can_merge(keys: pa.Schema, schema: TableSchema) -> bool:
-    """Tell whether ``merged_base`` can merge files of this state."""
+    """Return whether ``merged_base`` can merge files of this state."""
     return schema.kind is not StateKind.MAP and not any(
         pa.types.is_nested(key.type) or pa.types.is_floating(key.type) for key in keys
     )

@@ -113,11 +113,11 @@ class CheckpointStore:
         return opened._replace(store=self) if opened.store.is_at(self.files.url) else opened
 
     def is_at(self, url: str) -> bool:
-        """Tell whether the store's root is at ``url``."""
+        """Return whether the store's root is at ``url``."""
         return _canonical(self.files.url) == _canonical(url)
 
     def holds(self, url: str) -> bool:
-        """Tell whether ``url`` is the store's root or below it."""
+        """Return whether ``url`` is the store's root or below it."""
         root, found = _canonical(self.files.url).rstrip("/"), _canonical(url).rstrip("/")
         return found == root or found.startswith(f"{root}/")
 

@@ -289,7 +289,7 @@ class HeapMapState(HeapState):
         self._drop_if_empty(entries)
 
     def contains(self, key: Any) -> bool:
-        """Tell whether a user key is there."""
+        """Return whether a user key is there."""
         return self._user_key(key) in self._entries()
 
     def items(self) -> Iterator[tuple[Any, Any]]:
@@ -305,7 +305,7 @@ class HeapMapState(HeapState):
         return (value for _, value in self.items())
 
     def is_empty(self) -> bool:
-        """Tell whether nothing is stored."""
+        """Return whether nothing is stored."""
         return not self._entries()
 
     def clear(self) -> None:

@@ -50,7 +50,7 @@ class TtlRule:
             self.accessed()
 
     def expired(self, cell: Cell) -> bool:
-        """Tell whether a cell has expired now."""
+        """Return whether a cell has expired now."""
         return is_expired(cell[1], self.ttl_ms, self.now_ms())
 
     def usable(self, cell: Cell | None) -> Any:
@@ -205,7 +205,7 @@ class TtlMapState(_TtlState, HeapMapState):
         super().remove(key)
 
     def contains(self, key: Any) -> bool:
-        """Tell whether a user key is there; this counts as a read."""
+        """Return whether a user key is there; this counts as a read."""
         return self._read(key) is not None
 
     def items(self) -> Iterator[tuple[Any, Any]]:
@@ -231,7 +231,7 @@ class TtlMapState(_TtlState, HeapMapState):
         return (key for key, _ in self.items())
 
     def is_empty(self) -> bool:
-        """Tell whether nothing is stored; expired entries that were not removed yet count."""
+        """Return whether nothing is stored; expired entries that were not removed yet count."""
         self._rule.touch()
         return super().is_empty()
 

@@ -146,7 +146,7 @@ class _BroadcastEntries:
         return self._given(self._entries.get(self._user_key(key)))
 
     def contains(self, key: Any) -> bool:
-        """Tell whether a key is there."""
+        """Return whether a key is there."""
         return self._user_key(key) in self._entries
 
     def items(self) -> Iterator[tuple[Any, Any]]:
@@ -162,7 +162,7 @@ class _BroadcastEntries:
         return map(self._given, tuple(self._entries.values()))
 
     def is_empty(self) -> bool:
-        """Tell whether there are no entries."""
+        """Return whether there are no entries."""
         return not self._entries
 
     def _given(self, stored: Any) -> Any:

@@ -97,7 +97,7 @@ class End(NamedTuple):
     total: int
 
     def precedes(self, timestamp: int, key_group: int, scope: Scope) -> bool:
-        """Tell whether this comes before a timer."""
+        """Return whether this comes before a timer."""
         other = (timestamp, key_group)
         if self.order != other:
             return self.order < other

@@ -91,7 +91,7 @@ class TableSchema:
     windowed: bool = False
 
     def has_form_of(self, other: TableSchema) -> bool:
-        """Tell whether both have the same kind and type, and both have timestamps or neither has."""
+        """Return whether both have the same kind and type, and both have timestamps or neither has."""
         return (self.kind, self.type, self.stamped) == (other.kind, other.type, other.stamped)
 
 

@@ -24,10 +24,10 @@ class EarlyFirings(Protocol):
     state: ReducingState
 
     def on_element(self, ctx: ProcessContext, window: Window) -> bool:
-        """Tell whether the record that was added fires the window."""
+        """Return whether the record that was added fires the window."""
 
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext, window: Window) -> bool:
-        """Tell whether a timer fires the window."""
+        """Return whether a timer fires the window."""
 
     def merged(self) -> None:
         """Go on after the state of other windows has merged into that of this one."""

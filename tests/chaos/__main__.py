@@ -22,7 +22,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from examples.stack.processes import StackError
+from stack.processes import StackError
 from statecore.errors import StatecoreError
 from tests.chaos.campaign import carry_out, schedule
 from tests.chaos.clocks import has_clocks

@@ -12,7 +12,7 @@ COMPILER = "cc"
 
 
 def has_clocks() -> bool:
-    """Tell whether clocks can be made here."""
+    """Return whether clocks can be made here."""
     return shutil.which(COMPILER) is not None
 
 

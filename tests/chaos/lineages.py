@@ -68,7 +68,7 @@ class Lineages:
         self.pending = to
 
     def has(self, lineage: int, epoch: int) -> bool:
-        """Tell whether an epoch is known."""
+        """Return whether an epoch is known."""
         return epoch in self._epochs.get(lineage, ())
 
     def add(self, found: Iterable[Manifest]) -> None:

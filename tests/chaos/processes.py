@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from examples.quick_start import QUICK_START
+from stack.quick_start import QUICK_START
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord
 from statecore.cluster import StandaloneCluster, StandaloneMaster, StandaloneSettings
 from statecore.cluster.processes import session_members, spawn
@@ -124,7 +124,7 @@ class Processes:
         raise NotImplementedError
 
     def in_flight(self) -> bool:
-        """Tell whether an epoch is begun and not committed, or committed and not published."""
+        """Return whether an epoch is begun and not committed, or committed and not published."""
         raise NotImplementedError
 
     def settle(self) -> None:
@@ -171,7 +171,7 @@ class Processes:
         self._hit_file(point).unlink()
 
     def is_hit(self, point: FaultPoint) -> bool:
-        """Tell whether somebody has died at an armed point."""
+        """Return whether somebody has died at an armed point."""
         return self._hit_file(point).exists()
 
     def _hit_file(self, point: FaultPoint) -> Path:
@@ -307,7 +307,7 @@ class Processes:
 
 
 def is_published(store: CheckpointStore, manifest: Manifest | None) -> bool:
-    """Tell whether the driver knows that all sinks have an epoch."""
+    """Return whether the driver knows that all sinks have an epoch."""
     if manifest is None:
         return True
     sinks = {output.sink for output in manifest.outputs}

@@ -200,13 +200,13 @@ class World(Processes):
         self._noted = put
 
     def in_flight(self) -> bool:
-        """Tell whether an epoch is begun and not committed, or committed and not published."""
+        """Return whether an epoch is begun and not committed, or committed and not published."""
         begun = self.begun()
         self.note()
         return begun > self.lineages.head or not is_published(self.store, self.lineages.newest)
 
     def is_settled(self) -> bool:
-        """Tell whether all that was fed is committed and published."""
+        """Return whether all that was fed is committed and published."""
         self.note()
         fed = (len(self.fed.records), len(self.fed.rules))
         newest = self.lineages.newest

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page
 
-from examples.stack.stack import Stack
+from stack.stack import Stack
 from tests.e2e.world import World
 from tests.support.paths import REPO
 from tests.support.postgres import Database, PostgresServer

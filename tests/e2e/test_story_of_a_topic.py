@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from examples.stack.kafka import CONNECTOR
+from stack.kafka import CONNECTOR
 from statecore.catalog import DecisionRecord
 from tests.chaos.kafka.truth import Numbered
 from tests.e2e.world import SPARK_CONF, World

@@ -16,9 +16,9 @@ from typing import Any, Self, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from examples.quick_start import QUICK_START
-from examples.stack.airflow_client import AirflowClient, DagRun
-from examples.stack.stack import Stack
+from stack.airflow_client import AirflowClient, DagRun
+from stack.quick_start import QUICK_START
+from stack.stack import Stack
 from statecore.catalog import Catalog, ClusterRecord, DecisionRecord
 from statecore.supervisor import CATALOG_VARIABLE
 from tests.e2e import job
@@ -201,7 +201,7 @@ class World:
         (self._faults / fault).write_text(kind)
 
     def was_hit(self, fault: str) -> bool:
-        """Tell whether a step has passed an armed point."""
+        """Return whether a step has passed an armed point."""
         return (self._faults / f"{fault}.hit").exists()
 
     def trigger(self, dag: str, run: str, **conf: Any) -> str:

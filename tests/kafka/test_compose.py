@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
-from examples.stack.kafka import KafkaBroker
+from stack.kafka import KafkaBroker
 from statecore.cluster.ports import free_ports
 from tests.support.compose import SERVICES
 from tests.support.waiting import PATIENCE_S

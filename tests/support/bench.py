@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from examples.quick_start import QUICK_START
+from stack.quick_start import QUICK_START
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord
 from statecore.runtime import read_savepoint
 from statecore.runtime.driver.generation import run_generation

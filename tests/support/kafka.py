@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from examples.stack import kafka as kafka_broker
+from stack import kafka as kafka_broker
 from tests.support.kafka_security import LISTENERS, PASSWORD, USER, Certificates, broker_settings
 from tests.support.waiting import PATIENCE_S, wait
 

@@ -15,8 +15,8 @@ from typing import Self
 
 import httpx
 
-from examples.stack.airflow_client import AirflowClient
-from examples.stack.processes import Processes, StackError, tail
+from stack.airflow_client import AirflowClient
+from stack.processes import Processes, StackError, tail
 from statecore.cluster.ports import free_ports
 from tests.support.paths import REPO
 

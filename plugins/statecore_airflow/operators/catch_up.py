@@ -85,7 +85,7 @@ class ScaleBackOperator(ScaleOperator):
         self.drained = drained
 
     def execute(self, context: Context) -> None:
-        """Say whether the backlog is drained, and go back in any case."""
+        """Give the run its reason, which says whether the backlog is drained, and trigger the way back in any case."""
         if self.conf:
             run = context["run_id"]
             states = context["ti"].get_task_states(dag_id=self.dag_id, task_ids=[self.drained], run_ids=[run])

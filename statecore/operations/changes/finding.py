@@ -56,7 +56,7 @@ def look_at_request(requests: Requests, request_id: int) -> Finding:
 
 
 def is_retryable(error: StatecoreError) -> bool:
-    """Tell whether a retry may succeed: catalog or store were unreachable, or a driver claimed a generation first."""
+    """Return whether a retry may succeed: catalog or store were unreachable, or a driver claimed a generation first."""
     if isinstance(error, StepFailedError):
         return error.is_retryable
     # Their subclasses name a lasting cause.

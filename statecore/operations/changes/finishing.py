@@ -22,7 +22,7 @@ _LATE_MS = 30_000
 
 
 def awaits_verify(run: RescaleRunRecord) -> bool:
-    """Tell whether all is done that a run changes, and the job was not verified yet."""
+    """Return whether all is done that a run changes, and the job was not verified yet."""
     # Of an upgrade, too, the restart is the last one.
     *_, last = (step for step in RESCALE[: RESCALE.index(Verify)] if step.is_needed(run))
     times = run.steps.get(last.name)
@@ -106,7 +106,7 @@ class Finisher:
         self._awaited.pop(job, None)
 
     def _is_renewed(self, lease: LeaseRecord) -> bool:
-        """Tell whether the lease is no longer the expired one that it was."""
+        """Return whether the lease is no longer the expired one that it was."""
         found = self._catalog.leases.find(lease.job)
         return found is None or found.owner != lease.owner or self._catalog.now_ms() < found.expires_ms
 

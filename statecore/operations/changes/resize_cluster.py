@@ -47,7 +47,7 @@ class ResizeCluster(Step):
 
     @classmethod
     def is_needed(cls, run: RescaleRunRecord) -> bool:
-        """Tell whether the run adds workers."""
+        """Return whether the run adds workers."""
         return run.to_workers is not None and run.to_workers > (run.from_workers or 0)
 
     def _wanted(self) -> tuple[str, int]:
@@ -71,7 +71,7 @@ class GrowCluster(ResizeCluster):
 
     @classmethod
     def is_needed(cls, run: RescaleRunRecord) -> bool:
-        """Tell whether the run stops the job and needs all workers that the cluster has, or more."""
+        """Return whether the run stops the job and needs all workers that the cluster has, or more."""
         return run.stops_job and run.to_workers is not None and run.to_workers >= (run.from_workers or 0)
 
 
@@ -107,7 +107,7 @@ class ShrinkCluster(Step):
 
     @classmethod
     def is_needed(cls, run: RescaleRunRecord) -> bool:
-        """Tell whether the run removes workers."""
+        """Return whether the run removes workers."""
         return run.removes_workers
 
 

@@ -36,7 +36,7 @@ class Restart(Step):
 
     @classmethod
     def is_needed(cls, run: RescaleRunRecord) -> bool:
-        """Tell whether the run stops the job."""
+        """Return whether the run stops the job."""
         return run.stops_job
 
     def ask(self) -> None:

@@ -96,7 +96,7 @@ class Rollback(Step):
             self._end_run(f"{_failure(self.change.run())}; {self.outcome}")
 
     def has_lease(self) -> bool:
-        """Tell whether the run still has its lease."""
+        """Return whether the run still has its lease."""
         lease = self.change.catalog.leases.find(self.change.job)
         return lease is not None and lease.owner == self.change.run_id
 

@@ -52,7 +52,7 @@ class Step:
 
     @classmethod
     def is_needed(cls, run: RescaleRunRecord) -> bool:
-        """Tell whether a run needs the step; it skips the others."""
+        """Return whether a run needs the step; it skips the others."""
         return True
 
     def begin(self) -> Finding | None:

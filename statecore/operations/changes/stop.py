@@ -42,7 +42,7 @@ class StopWithSavepoint(Step):
 
     @classmethod
     def is_needed(cls, run: RescaleRunRecord) -> bool:
-        """Tell whether the run stops the job."""
+        """Return whether the run stops the job."""
         return run.stops_job
 
     def hold_lease(self) -> None:
@@ -126,7 +126,7 @@ class StopWithSavepoint(Step):
         return None if run is None else run.savepoint
 
     def _is_stopped_for_good(self) -> bool:
-        """Tell whether an earlier attempt did everything: it answered the request and gave the lease back."""
+        """Return whether an earlier attempt did everything: it answered the request and gave the lease back."""
         catalog = self.change.catalog
         if not self.for_good or catalog.leases.find(self.change.job) is not None:
             return False

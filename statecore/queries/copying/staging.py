@@ -188,7 +188,7 @@ def staged(target: str, source: str) -> Iterator[Staging]:
 
 
 def is_left_over(url: str) -> bool:
-    """Tell whether a folder is what an interrupted attempt left, or an interrupted removal.
+    """Return whether a folder is what an interrupted attempt left, or an interrupted removal.
 
     In S3 an attempt that is at work cannot be told from one that is not: look for how long nothing was written.
 
@@ -268,7 +268,7 @@ def _remove_left_overs(final: Path) -> None:
 
 
 def _is_free(lock: Path) -> bool:
-    """Tell whether no attempt holds a lock, such as one that was killed before it made it."""
+    """Return whether no attempt holds a lock, such as one that was killed before it made it."""
     try:
         # For writing, which NFS asks for.
         with lock.open("r+b") as opened:

@@ -43,7 +43,7 @@ def newest_batch(job: JobRecord) -> int | None:
 
 
 def _has_begun(url: str) -> bool:
-    """Tell whether a query has logged a batch in a copy, beyond those that were copied."""
+    """Return whether a query has logged a batch in a copy, beyond those that were copied."""
     store = open_store(normal_url(url))
     origin = read_origin(store)
     copied = -1 if origin is None else origin.batch if origin.pending is None else origin.pending

@@ -120,7 +120,7 @@ def _written_ms(url: str) -> int:
 
 
 def _is_changing(catalog: Catalog, name: str) -> bool:
-    """Tell whether a run changes a job, or its next driver has yet to settle a rollback."""
+    """Return whether a run changes a job, or its next driver has yet to settle a rollback."""
     if catalog.leases.find(name) is not None or any(run.state == "running" for run in catalog.runs.of(name)):
         return True
     return catalog.jobs.get(name).left_checkpoint is not None

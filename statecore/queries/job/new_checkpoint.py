@@ -23,7 +23,7 @@ def new_checkpoint(job: JobRecord, name: str) -> str:
 
 
 def is_copied(source: str, target: str) -> bool:
-    """Tell whether a whole copy of a checkpoint as it is now is there, which an earlier attempt has made."""
+    """Return whether a whole copy of a checkpoint as it is now is there, which an earlier attempt has made."""
     store = open_store(target)
     origin = read_origin(store)
     if origin is None or store.size(INCOMPLETE) is not None:

@@ -109,7 +109,7 @@ def record_kept(savepoints: SavepointRecords, job: JobRecord) -> tuple[int, list
 
 
 def is_savepoint(url: str) -> bool:
-    """Tell whether a URL is that of a savepoint: of a copy of a checkpoint in a folder of savepoints.
+    """Return whether a URL is that of a savepoint: of a copy of a checkpoint in a folder of savepoints.
 
     Raises:
         CheckpointError: The file that says that it is a copy cannot be read.

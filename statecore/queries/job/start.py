@@ -68,7 +68,7 @@ def _require_no_later(job: JobRecord, source: SparkCheckpoint) -> None:
 
 
 def _has(source: SparkCheckpoint, store: FileStore, batch: int) -> bool:
-    """Tell whether a checkpoint has the batch of another one: a rescale changes nothing but its number of partitions.
+    """Return whether a checkpoint has the batch of another one: a rescale changes nothing but its number of partitions.
 
     A number alone says little: a query that was rolled back has used it again.
     """

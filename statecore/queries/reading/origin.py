@@ -95,7 +95,7 @@ def read_origin(store: FileStore) -> Origin | None:
 
 
 def is_copy(url: str) -> bool:
-    """Tell whether a URL is that of a checkpoint that statecore has copied, such as a savepoint of a query.
+    """Return whether a URL is that of a checkpoint that statecore has copied, such as a savepoint of a query.
 
     Raises:
         CheckpointError: The file that says so cannot be read.

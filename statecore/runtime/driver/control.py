@@ -95,7 +95,7 @@ class Control:
             log.info("request %d asks to %s; no further epoch begins", request.id, request.kind)
 
     def _may_cut_in(self) -> bool:
-        """Tell whether no epoch is in flight, or the one in flight took too long."""
+        """Return whether no epoch is in flight, or the one in flight took too long."""
         boundary = self._wired.runner.boundary
         if boundary.acquire(timeout=POLL_SECONDS):
             # Released at once: stopping the query waits for foreachBatch, which waits for the boundary.

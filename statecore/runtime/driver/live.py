@@ -112,7 +112,7 @@ class LiveRescaler:
         log.info("rescaled live: %s", result)
 
     def _was_recorded(self, request: RequestRecord, error: CatalogError) -> bool:
-        """Tell whether the catalog recorded the parallelism and only its response was lost.
+        """Return whether the catalog recorded the parallelism and only its response was lost.
 
         Afterwards the request is finished, so the result cannot change. Meanwhile, epochs continue at the old
         parallelism.

@@ -91,7 +91,7 @@ class SavepointWriter:
         return path
 
     def _is_pinned(self, request: RequestRecord, path: str) -> bool:
-        """Tell whether an earlier driver pinned an epoch for this request before it died; any epoch satisfies it."""
+        """Return whether an earlier driver pinned an epoch for this request before it died; any epoch satisfies it."""
         if request.kind != "savepoint" or self._store.files.size(path) is None:
             return False
         pinned = self._store.manifest(path).savepoint

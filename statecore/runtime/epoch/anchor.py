@@ -107,7 +107,7 @@ class Anchor:
         return F.sequence(F.lit(0), F.lit(self.parallelism - 1))
 
     def is_overtaken(self, executors: frozenset[str]) -> bool:
-        """Tell whether to replace the anchor: an executor has left, or new executors would relieve the fullest one."""
+        """Return whether to replace the anchor: an executor left, or new executors would relieve the fullest one."""
         if executors == self.executors:
             return False
         return not executors.issuperset(self.homes) or _fullest(self.homes) > _fair(self.parallelism, executors)

@@ -14,7 +14,7 @@ class Sampling:
         self._next = time.monotonic()
 
     def due(self) -> bool:
-        """Tell whether a measurement is due, and if so schedule the next."""
+        """Return whether a measurement is due, and if so schedule the next."""
         now = time.monotonic()
         if now < self._next:
             return False

@@ -45,7 +45,7 @@ def told(error: BaseException) -> str:
 
 
 def jvm_ended() -> bool:
-    """Tell whether this driver had a JVM that no longer responds; every call into it fails with a py4j error."""
+    """Return whether this driver had a JVM that no longer responds; every call into it fails with a py4j error."""
     gateway = SparkContext._gateway
     if gateway is None:
         return False

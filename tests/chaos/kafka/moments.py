@@ -37,7 +37,7 @@ class Moments:
         self._armed(moment).touch()
 
     def is_met(self, moment: Moment) -> bool:
-        """Tell whether a publisher waits, or has died waiting."""
+        """Return whether a publisher waits, or has died waiting."""
         return self._met(moment).exists()
 
     def release(self) -> None:

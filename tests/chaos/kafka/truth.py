@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 
-from examples.stack.kafka import Record
+from stack.kafka import Record
 from tests.chaos.outputs import few
 from tests.chaos.truth import Verdict
 

@@ -10,7 +10,7 @@ from random import Random
 
 from confluent_kafka import Consumer, TopicPartition
 
-from examples.stack.kafka import CONNECTOR, Record
+from stack.kafka import CONNECTOR, Record
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 from tests.chaos.kafka.moments import VARIABLE, Moments
@@ -103,7 +103,7 @@ class KafkaWorld(Processes):
         until(lambda: self.begun() > before, "an epoch to begin", self)
 
     def in_flight(self) -> bool:
-        """Tell whether an epoch is begun and not committed, or committed and not published."""
+        """Return whether an epoch is begun and not committed, or committed and not published."""
         newest = self.store.newest()
         return self.begun() > _epoch_of(newest) or not is_published(self.store, newest)
 

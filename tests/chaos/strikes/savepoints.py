@@ -148,7 +148,7 @@ def _dropped(world: World, random: Random) -> bool:
 
 
 def _is_claimed(url: str) -> bool:
-    """Tell whether somebody reads a savepoint; a claim is in the savepoint's own store."""
+    """Return whether somebody reads a savepoint; a claim is in the savepoint's own store."""
     found = open_savepoint(url)
     return found.path in found.store.claimed()
 

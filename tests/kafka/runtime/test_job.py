@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from examples.stack.kafka import CONNECTOR
+from stack.kafka import CONNECTOR
 from statecore.runtime.faults import FaultPoint
 from statecore.supervisor import CATALOG_VARIABLE
 from tests.support.bench import JOB, KEYS, Bench, bench

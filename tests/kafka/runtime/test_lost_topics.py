@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.stack.kafka import CONNECTOR
+from stack.kafka import CONNECTOR
 from statecore.catalog import SourceBacklog
 from statecore.supervisor import CATALOG_VARIABLE
 from statecore.topics import lag

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from examples.stack.kafka import CONNECTOR
+from stack.kafka import CONNECTOR
 from statecore.catalog import Catalog
 from tests.support.bench import JOB, Bench, bench
 from tests.support.jobs import topics

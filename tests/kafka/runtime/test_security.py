@@ -11,7 +11,7 @@ import httpx
 import psutil
 import pytest
 
-from examples.stack.kafka import CONNECTOR
+from stack.kafka import CONNECTOR
 from statecore.supervisor import CATALOG_VARIABLE
 from statecore.topics.client_settings import VARIABLE
 from tests.support.bench import JOB, Bench, bench

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from examples.quick_start import QUICK_START
+from stack.quick_start import QUICK_START
 from statecore.cluster.ports import free_ports
 from statecore.cluster.spark_home import spark_environment, spark_home
 from tests.support.compose import COMPOSE

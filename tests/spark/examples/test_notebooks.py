@@ -13,7 +13,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from examples.quick_start import QUICK_START
+from stack.quick_start import QUICK_START
 from tests.support.paths import REPO
 from tests.support.published import published_files
 

@@ -49,6 +49,7 @@ def test_what_holds_needs_no_reason() -> None:
     assert explained(STEP, Goal("rescales", False, "", ""), ours()).out_of_reach == ""
 
 
+@pytest.mark.nightly
 def test_before_a_step_no_size_that_is_right_is_large_enough_for_it() -> None:
     bound = least(STEP)
     assert 1 < bound < 10
@@ -79,6 +80,7 @@ def test_where_no_rescale_may_come_the_size_before_has_to_do() -> None:
     assert least(shape) == pytest.approx(59, abs=1)
 
 
+@pytest.mark.nightly
 def test_after_a_slow_sink_an_epoch_has_to_show_that_it_is_fast_again() -> None:
     slow = ((0.5 * HOUR, 1.0 * HOUR, 12.0),)
     world = World(parallelism=4, max_parallelism=5, sink_us_per_row=20, sink_slow=slow)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from examples.stack.kafka import Record
+from stack.kafka import Record
 from tests.chaos.kafka.truth import Numbered
 
 FED = [("a", 0), ("b", 1), ("a", 2)]

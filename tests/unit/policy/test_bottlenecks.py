@@ -34,6 +34,7 @@ def diagnosed_after_s(played: Outcome, name: str, began_s: float) -> float:
     return next((at_s for at_s, each in played.diagnoses if each == name and at_s >= began_s), math.inf) - began_s
 
 
+@pytest.mark.nightly
 def test_a_job_at_parallelism_1_whose_source_limits_it_stays() -> None:
     # An epoch of 7,500 rows has 2 s that no size shortens: more than 3,750 rows/s it never does.
     world = World(parallelism=1, fixed_ms=2_000, row_us=400, epoch_limit_rows=7_500)
@@ -54,6 +55,7 @@ def test_a_job_whose_source_limits_it_stays_however_much_waits_and_learns_which_
     assert diagnosed_after_s(played, "source_bound", began_s) <= 300 and played.diagnoses[-1][1] == "source_bound"
 
 
+@pytest.mark.nightly
 def test_a_job_whose_trigger_keeps_limited_epochs_apart_stays() -> None:
     # From parallelism 4 on, an epoch of 24,000 rows is over before the next may begin: 12,000 rows/s are the most.
     world = World(parallelism=3, fixed_ms=500, trigger_ms=2_000, epoch_limit_rows=24_000)
@@ -82,6 +84,7 @@ def test_a_job_that_was_idle_at_its_size_is_judged_by_what_it_did_at_another(
     assert "source_bound" not in [name for _, name in played.diagnoses]
 
 
+@pytest.mark.nightly
 def test_a_job_that_was_idle_at_its_size_stays_there_while_it_does_enough() -> None:
     played = play(Trace([0, 1_800, 3 * HOUR, 3.5 * HOUR], [20_000, 0, 3_000]), World(parallelism=6))
     assert sizes(played) == [(6, 1)]
@@ -96,12 +99,14 @@ def test_a_hot_key_is_known_where_epochs_have_become_long() -> None:
     assert diagnosed_after_s(played, "hot_key", grown.t_s) <= 300
 
 
+@pytest.mark.nightly
 def test_a_spike_that_an_epoch_under_way_has_nearly_done_is_left_alone() -> None:
     # 3,000,000 rows in 30 s: soon one epoch has most of them.
     trace = Trace([0, HOUR, HOUR + 30, 2 * HOUR], [5_000, 100_000, 5_000])
     assert play(trace, World()).decisions == []
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("rare_looks")
 def test_a_load_that_comes_and_goes_slowly_is_followed() -> None:
     # 3,000 to 21,000 rows/s and back every two hours.
@@ -159,6 +164,7 @@ def test_a_sink_that_turns_slow_is_known_by_the_first_two_long_epochs() -> None:
     assert diagnosed_after_s(played, "sink_bound", 1_800) <= 150
 
 
+@pytest.mark.nightly
 def test_workers_that_start_slowly_are_not_asked_for_to_drain_what_is_gone_before_they_come() -> None:
     # Four subtasks drain what piled up while their workers started, in less time than a fifth would take to come.
     # A rescale that stopped the job would be another reason for a larger size.
@@ -175,6 +181,7 @@ def test_a_key_that_cannot_be_divided_is_named_where_twice_the_subtasks_would_he
     assert diagnosed_after_s(played, "hot_key", 1800) <= 300
 
 
+@pytest.mark.nightly
 def test_a_spike_of_several_times_the_load_for_90_seconds_moves_nothing() -> None:
     world = World(
         parallelism=4, min_parallelism=4, max_parallelism=32, fixed_ms=1_000, row_us=100, trigger_ms=5_000, noise=0.02
@@ -184,6 +191,7 @@ def test_a_spike_of_several_times_the_load_for_90_seconds_moves_nothing() -> Non
     assert sizes(played) == []
 
 
+@pytest.mark.nightly
 def test_a_job_with_a_hot_key_grows_as_far_as_the_key_divides_though_more_arrives() -> None:
     # One key has a quarter of the rows: four subtasks do four times as much, and no number of them does more.
     played = play(Trace([0, 1800, 2 * HOUR], [3_000, 30_000]), World(parallelism=1, hot_key_share=0.25))

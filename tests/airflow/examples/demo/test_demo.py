@@ -13,8 +13,8 @@ from rich.console import Console
 from examples.demo.feeder import load_flights
 from examples.demo.flow import JOB
 from examples.demo.folder_flow import FolderDemo
-from examples.stack.processes import Processes
-from examples.stack.stack import Stack
+from stack.processes import Processes
+from stack.stack import Stack
 from tests.support.processes import naming
 from tests.support.waiting import wait
 

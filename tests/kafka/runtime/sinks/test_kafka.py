@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from examples.stack.kafka import Record
+from stack.kafka import Record
 from statecore.errors import MissingFileError, SinkError
 from statecore.runtime import KafkaSink
 from statecore.runtime.sinks import kafka_publisher

@@ -9,7 +9,7 @@ import pytest
 
 from examples.demo import __main__ as demo
 from examples.demo.kafka_flow import order_of_alerts
-from examples.stack.kafka import Record
+from stack.kafka import Record
 
 
 def alert(tailnum: str, day: int, *, partition: int = 0, flight: int = 1) -> Record:

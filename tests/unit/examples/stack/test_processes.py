@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from examples.stack.processes import Processes, StackError
+from stack.processes import Processes, StackError
 from tests.support.waiting import PATIENCE_S, wait
 
 SLEEP = "import time; time.sleep(60)"
@@ -53,7 +53,7 @@ def test_children_are_ended_with_their_part_by_whoever_stops_the_stack(
 def test_a_part_that_does_not_listen_is_killed(
     stack: Processes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("examples.stack.processes._GRACE_S", 0.5)
+    monkeypatch.setattr("stack.processes._GRACE_S", 0.5)
     start(stack, "part", STUBBORN, tmp_path)
     wait(lambda: (tmp_path / "part.log").read_text() == "deaf\n", "it to listen no more")
     stack.end_all()

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from examples.quick_start import QUICK
-from examples.stack.processes import StackError
+from stack.processes import StackError
+from stack.quick_start import QUICK
 from statecore.cluster.ports import free_ports
 
 JARS = Path(sys.prefix) / "kafka"
@@ -37,7 +37,7 @@ _STEP_S = 0.05
 
 
 def has_jars() -> bool:
-    """Tell whether ``make kafka`` has fetched the jars."""
+    """Return whether ``make kafka`` has fetched the jars."""
     return FETCHED.exists()
 
 

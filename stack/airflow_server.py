@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from examples.stack.airflow_client import AirflowClient
-from examples.stack.processes import Processes, StackError, tail
+from stack.airflow_client import AirflowClient
+from stack.processes import Processes, StackError, tail
 from statecore.catalog.job_names import JOBS_VARIABLE
 from statecore.cluster.ports import free_ports
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Self
 
-from examples.stack.airflow_client import AirflowClient
-from examples.stack.airflow_server import USER, AirflowServer
-from examples.stack.processes import MARK, Processes, StackError, tail
+from stack.airflow_client import AirflowClient
+from stack.airflow_server import USER, AirflowServer
+from stack.processes import MARK, Processes, StackError, tail
 from statecore.catalog import Catalog
 from statecore.catalog.job_names import JOBS_VARIABLE
 from statecore.cluster import StandaloneMaster
@@ -117,7 +117,7 @@ class Stack:
         if self._processes.living():
             raise StackError(
                 f"a stack of {self.run_dir} is already running; expected none; stop it first: "
-                f"python -m examples.stack stop {self.run_dir}"
+                f"python -m stack stop {self.run_dir}"
             )
         try:
             self._start(airflow)

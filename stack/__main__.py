@@ -1,4 +1,4 @@
-"""``python -m examples.stack start|stop [RUN_DIR]``."""
+"""``python -m stack start|stop [RUN_DIR]``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from examples.stack.airflow_server import REPO
-from examples.stack.processes import StackError
-from examples.stack.stack import Stack
+from stack.airflow_server import REPO
+from stack.processes import StackError
+from stack.stack import Stack
 from statecore.errors import StatecoreError
 
 app = typer.Typer(help="Start or stop catalog, Spark, supervisor and Airflow on this machine.", no_args_is_help=True)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import httpx
 
-from examples.stack.processes import StackError
+from stack.processes import StackError
 
 _POLL_S = 1.0
 _FINISHED = frozenset({"success", "failed"})
