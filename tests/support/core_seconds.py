@@ -2,7 +2,7 @@
 
 Each pytest worker samples the processes below it, and those that carry its mark in their environment: a driver that a
 supervisor starts detached is no child of the worker any more. The totals are printed by folder, and the dearest tests;
-``--core-seconds FILE`` also writes each test's figure as JSON, ``{node id: core-seconds}``. What a fixture of the
+``--core-seconds FILE`` also adds each test's figure to a JSON file, ``{node id: core-seconds}``. What a fixture of the
 session starts is paid by the test that first asks for it.
 """
 
@@ -100,7 +100,7 @@ class Meter:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--core-seconds", metavar="FILE", help="write what each test costs, in core-seconds, as JSON")
+    parser.addoption("--core-seconds", metavar="FILE", help="add what each test costs, in core-seconds, to a JSON file")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -143,9 +143,7 @@ class _Costs:
         if not self._of:
             return
         if file := config.getoption("--core-seconds"):
-            Path(file).write_text(
-                json.dumps({test: round(cost, 2) for test, cost in sorted(self._of.items())}, indent=1)
-            )
+            self._add_to(Path(file))
         folders: dict[str, float] = defaultdict(float)
         for test, cost in self._of.items():
             folders["/".join(test.split("::")[0].split("/")[:3])] += cost
@@ -156,3 +154,9 @@ class _Costs:
         for test in sorted(self._of, key=lambda each: -self._of[each])[:DEAREST]:
             if self._of[test] >= WORTH_A_LINE:
                 terminalreporter.line(f"{self._of[test]:8.1f}  {test}")
+
+    def _add_to(self, file: Path) -> None:
+        """Add the costs to a file, whose other tests another command has run."""
+        before = json.loads(file.read_text()) if file.exists() else {}
+        costs = {test: round(cost, 2) for test, cost in self._of.items()}
+        file.write_text(json.dumps(dict(sorted((before | costs).items())), indent=1))
