@@ -31,8 +31,8 @@ from statecore.operations.changes import Finisher
 from statecore.operations.restarts import HISTORY, next_start_ms
 from statecore.operations.submit import CATALOG_VARIABLE as CATALOG_VARIABLE
 from statecore.operations.submit import SparkSubmit
-from statecore.operations.supervising.calls import Calls
-from statecore.operations.supervising.cleanup import LeftOvers
+from statecore.operations.supervising.background_calls import BackgroundCalls
+from statecore.operations.supervising.cleanup import Cleanup
 from statecore.operations.supervising.cluster_size import ClusterTending
 from statecore.operations.supervising.drivers import Drivers, Launch
 from statecore.operations.supervising.job_file_checks import JobFileChecks
@@ -95,13 +95,13 @@ class Supervisor:
         self._drivers = Drivers(catalog.generations, logs_dir, launch)
         self._clusters = ClusterTending(catalog.clusters)
         self._checks = JobFileChecks(catalog, job_files)
-        self._cluster_calls = Calls(_CLUSTERS_AT_ONCE, "statecore-cluster")
-        self._job_calls = Calls(_JOBS_AT_ONCE, "statecore-job")
-        self._left_overs = LeftOvers(catalog, self._logs_dir)
+        self._cluster_calls = BackgroundCalls(_CLUSTERS_AT_ONCE, "statecore-cluster")
+        self._job_calls = BackgroundCalls(_JOBS_AT_ONCE, "statecore-job")
+        self._cleanup = Cleanup(catalog, self._logs_dir)
         self._finisher = Finisher(catalog)
         # Of their own: brokers that do not answer must not keep drivers from being started.
         self._topics = StoppedTopics(catalog)
-        self._topic_calls = Calls(_TOPICS_AT_ONCE, "statecore-topics")
+        self._topic_calls = BackgroundCalls(_TOPICS_AT_ONCE, "statecore-topics")
 
     def run(self) -> None:
         """Make passes until ``stop`` is called."""
@@ -198,7 +198,7 @@ class Supervisor:
             self._topic_calls.begin(what, partial(self._guarded, what, self._topics.measure, job.name))
         self._guarded("checks of job files", self._checks.answer)
         what = "left-overs"
-        self._job_calls.begin(what, partial(self._guarded, what, self._left_overs.remove, [job.name for job in jobs]))
+        self._job_calls.begin(what, partial(self._guarded, what, self._cleanup.remove, [job.name for job in jobs]))
         if self._names_file is not None:
             self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
         self._job_calls.wait(_PASS_S)

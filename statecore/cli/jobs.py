@@ -10,13 +10,13 @@ from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, CatalogUrl
 from statecore.cli.output import NOTHING, console, lag, print_json, table, waiting
 from statecore.operations.status.advice import span
-from statecore.operations.status.job_status import Standing, standing, summary
+from statecore.operations.status.job_status import JobStatus, job_status, summary
 
 
 def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Print all jobs: desired state, driver, newest epoch, and whether they keep up."""
     with Catalog(catalog) as opened:
-        found = [standing(opened, job) for job in opened.jobs.all()]
+        found = [job_status(opened, job) for job in opened.jobs.all()]
     if as_json:
         print_json([summary(each) for each in found])
         return
@@ -30,16 +30,16 @@ def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
             print(f"{each.job.name}, generation {failed.generation}: {each.error} (log: {failed.log_path})")
 
 
-def _cells(found: Standing) -> Iterator[str]:
-    told = summary(found)
-    driver = f"{told.driver} (crash loop)" if found.crash_loops else told.driver
+def _cells(status: JobStatus) -> Iterator[str]:
+    told = summary(status)
+    driver = f"{told.driver} (crash loop)" if status.crash_loops else told.driver
     yield from (escape(told.job), told.desired, driver)
     yield str(told.parallelism)
     yield NOTHING if told.epoch is None else str(told.epoch)
-    yield NOTHING if told.committed_ms is None else f"{span(found.now_ms - told.committed_ms)} ago"
+    yield NOTHING if told.committed_ms is None else f"{span(status.now_ms - told.committed_ms)} ago"
     # Measurements of a driver that no longer runs are out of date.
-    runs = found.driver == "running"
-    rate = found.figures.rows_per_second
+    runs = status.driver == "running"
+    rate = status.figures.rows_per_second
     yield f"{rate:,.0f}" if runs and rate is not None else NOTHING
-    yield waiting(found.waiting) if runs else NOTHING
-    yield lag(found.waiting) if runs else NOTHING
+    yield waiting(status.waiting) if runs else NOTHING
+    yield lag(status.waiting) if runs else NOTHING

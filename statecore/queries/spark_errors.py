@@ -13,7 +13,7 @@ _SQLSTATE = re.compile(r"\s*SQLSTATE: \w{5}")
 _REST = ("at ", "=== ", "JVM stacktrace")
 
 
-def few_words(text: str) -> str:
+def short_message(text: str) -> str:
     """Return a message of Spark's on one line, without stack trace, query plan and SQLSTATE, shortened."""
     if "Traceback (most recent call last)" in text:
         text = exception_line(PySparkException(text))

@@ -16,7 +16,7 @@ from statecore import supervisor as supervisor_module
 from statecore.catalog import Catalog, GenerationRecord, JobRecord
 from statecore.cluster.processes import started_ms
 from statecore.operations.status.advice import advice
-from statecore.operations.status.job_status import standing
+from statecore.operations.status.job_status import job_status
 from statecore.operations.supervising import cluster_size as tending_module
 from statecore.supervisor import Supervisor
 from tests.support.waiting import PATIENCE_S, wait
@@ -278,9 +278,9 @@ def test_a_job_that_hangs_keeps_no_other_job_waiting_and_is_told(
         until(supervisor, lambda: states(catalog) == ["running"])
         only_pending(supervisor, "job 'a'")
         supervisor.step()
-        todo = " ".join(advice(standing(catalog, catalog.jobs.get("a"))))
+        todo = " ".join(advice(job_status(catalog, catalog.jobs.get("a"))))
         assert "the supervisor has waited for job 'a' for" in todo
-        assert "waited" not in " ".join(advice(standing(catalog, catalog.jobs.get("j"))))
+        assert "waited" not in " ".join(advice(job_status(catalog, catalog.jobs.get("j"))))
     finally:
         let_go.set()
         # Its driver starts now, and the fixture ends it.

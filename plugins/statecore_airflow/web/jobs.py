@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from statecore.catalog import TopicsRecord
-from statecore.operations.status.job_status import standing
+from statecore.operations.status.job_status import job_status
 from statecore_airflow.web.access import IsChangeable, IsReadable, IsRescaler, JobName
 from statecore_airflow.web.answers import (
     Backlog,
@@ -36,7 +36,7 @@ def get_jobs(catalog: CatalogDep, is_readable: IsReadable) -> JobsAnswer:
 @router.get("/api/job")
 def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_changeable: IsChangeable) -> JobAnswer:
     """Return everything on a job's page except the charts."""
-    found = standing(catalog, catalog.jobs.get(name))
+    found = job_status(catalog, catalog.jobs.get(name))
     partitions = _partitions(found.topics)
     backlog, epoch, policy = found.figures.backlog, found.figures.epoch, found.policy
     return JobAnswer(

@@ -9,7 +9,7 @@ from statecore.catalog import Catalog, JobRecord, RescaleMethod
 from statecore.operations.changes.change import now_ms
 from statecore.operations.changes.request import RescaleRequest
 from statecore.operations.downtime import Downtime, downtime_words, expected_downtime
-from statecore.queries.job.current_checkpoint import checkpoint_in_force
+from statecore.queries.job.current_checkpoint import current_checkpoint
 from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.queries.show import ShownCheckpoint, show
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -95,7 +95,7 @@ def plan(catalog: Catalog, request: RescaleRequest, *, check: bool = True) -> Pl
         workers=None if job.cluster is None else catalog.clusters.get(job.cluster).desired_workers,
         state=None if is_query else _state(job, request, method),
         downtime=expected_downtime(catalog.runs.of(job.name, limit=_EARLIER_RUNS), method),
-        query=show(open_checkpoint(checkpoint_in_force(job))) if is_query else None,
+        query=show(open_checkpoint(current_checkpoint(job))) if is_query else None,
     )
 
 

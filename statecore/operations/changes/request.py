@@ -12,7 +12,7 @@ from statecore.model.key_groups import check_max_parallelism, check_parallelism
 from statecore.operations.kinds import require_settled, require_statecore_job
 from statecore.operations.resizing import check_workers
 from statecore.operations.supervision import require_supervisor
-from statecore.queries.job.current_checkpoint import checkpoint_in_force
+from statecore.queries.job.current_checkpoint import current_checkpoint
 from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.queries.reading.refusals import refuse
 
@@ -88,7 +88,7 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.max_parallelism is not None:
             require_statecore_job(job, f"max parallelism {self.max_parallelism}", "leave it out: it has no key groups")
         require_settled(job)
-        refuse(open_checkpoint(checkpoint_in_force(job)), self.parallelism)
+        refuse(open_checkpoint(current_checkpoint(job)), self.parallelism)
 
     def _driver_runs(self, catalog: Catalog) -> bool:
         generations = catalog.generations.of(self.job, limit=2)

@@ -11,7 +11,7 @@ from statecore.errors import StatecoreError
 from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.restart import find_driver, last_ended
 from statecore.operations.changes.step import Step
-from statecore.queries.job.current_checkpoint import checkpoint_in_force, newest_batch
+from statecore.queries.job.current_checkpoint import current_checkpoint, newest_batch
 from statecore.snapshot.checkpoints import CheckpointStore
 
 
@@ -127,7 +127,7 @@ def _newest(job: JobRecord) -> str:
 
 def _newest_of_query(job: JobRecord) -> str:
     batch = newest_batch(job)
-    return "no batch" if batch is None else f"batch {batch} of {checkpoint_in_force(job)}"
+    return "no batch" if batch is None else f"batch {batch} of {current_checkpoint(job)}"
 
 
 def _failure(run: RescaleRunRecord | None) -> str:

@@ -15,7 +15,7 @@ from statecore.operations.changes.step import Step
 from statecore.operations.changes.stop import StopWithSavepoint
 from statecore.operations.kinds import require_settled
 from statecore.operations.supervision import require_supervisor
-from statecore.queries.job.current_checkpoint import checkpoint_in_force, newest_batch
+from statecore.queries.job.current_checkpoint import current_checkpoint, newest_batch
 
 TRIAL_TIMEOUT_S = 3_600.0
 """A trial restart reads all state."""
@@ -87,7 +87,7 @@ class BeginUpgrade(TakeLease):
             return
         assert checked is not None
         new = dataclasses.replace(job, artifact=self.artifact, artifact_sha256=checked["sha256"])
-        self._trial = TryQuery(new, checkpoint_in_force(job))
+        self._trial = TryQuery(new, current_checkpoint(job))
         self._trial.run(TRIAL_TIMEOUT_S, self.change)
 
     def cancel(self) -> None:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from statecore.catalog import GenerationRecord, SupervisorRecord
 from statecore.operations.restarts import HISTORY
-from statecore.operations.status.job_status import Standing
+from statecore.operations.status.job_status import JobStatus
 from statecore.policy import BLOCKS_AFTER, BOTTLENECKS, blocked_words
 
 _SUPERVISOR = "statecore supervisor --logs …"
@@ -63,22 +63,22 @@ class Finding:
         return f"{self.found}: {self.todo}" if self.todo else self.found
 
 
-def advice(found: Standing) -> list[str]:
+def advice(status: JobStatus) -> list[str]:
     """Return what to do, the most urgent first; an empty list when all is well."""
-    return [each.text for each in findings(found)]
+    return [each.text for each in findings(status)]
 
 
-def findings(found: Standing) -> list[Finding]:
+def findings(status: JobStatus) -> list[Finding]:
     """Return what is wrong with a job or in progress, the most urgent first."""
     return [
-        *_supervisor(found),
-        *_driver(found),
-        *_lease(found),
-        *_cluster(found),
-        *_rescale(found),
-        *_policy(found),
-        *_stream(found),
-        *_releases(found),
+        *_supervisor(status),
+        *_driver(status),
+        *_lease(status),
+        *_cluster(status),
+        *_rescale(status),
+        *_policy(status),
+        *_stream(status),
+        *_releases(status),
     ]
 
 
@@ -90,14 +90,14 @@ def span(ms: int) -> str:
     return " ".join(f"{count} {unit}" for unit, count in units[first : first + 2] if count) or "0 s"
 
 
-def _supervisor(found: Standing) -> Iterator[Finding]:
+def _supervisor(status: JobStatus) -> Iterator[Finding]:
     """Yield findings on a supervisor that is dead, or waits for this job or its cluster."""
-    job, supervisor = found.job, found.supervisor
-    if job.desired_state == "running" and not found.supervised:
-        since = "" if supervisor is None else f", since {span(found.now_ms - supervisor.heartbeat_ms)}"
+    job, supervisor = status.job, status.supervisor
+    if job.desired_state == "running" and not status.supervised:
+        since = "" if supervisor is None else f", since {span(status.now_ms - supervisor.heartbeat_ms)}"
         # No alert of each job: it is one of all jobs.
         yield Finding(f"no supervisor runs{since}", f"nobody restarts the driver if it fails; run `{_SUPERVISOR}`")
-    if supervisor is not None and found.supervised:
+    if supervisor is not None and status.supervised:
         for what in (f"job {job.name!r}", f"cluster {job.cluster!r}"):
             if what in supervisor.hung:
                 yield Finding(
@@ -108,96 +108,96 @@ def _supervisor(found: Standing) -> Iterator[Finding]:
                 )
 
 
-def _driver(found: Standing) -> Iterator[Finding]:
-    job, newest = found.job, found.generation
+def _driver(status: JobStatus) -> Iterator[Finding]:
+    job, newest = status.job, status.generation
     if job.desired_state == "stopped":
-        if found.alive and found.lease is None:
+        if status.alive and status.lease is None:
             log = newest.log_path if newest else ""
             yield Finding("the job is stopping, but its driver still runs", f"wait, or read its log {log}")
         return
-    if found.driver == "failed" and (late_ms := found.now_ms - (found.next_start_ms or 0)) > _STARTS_WITHIN_MS:
+    if status.driver == "failed" and (late_ms := status.now_ms - (status.next_start_ms or 0)) > _STARTS_WITHIN_MS:
         yield Finding(
             f"for {span(late_ms)} no supervisor starts the next driver", f"run `{_SUPERVISOR}`", Alert.DRIVER_MISSING
         )
-    if newest is None or found.driver == "stopped":
-        waited_ms = found.now_ms - job.updated_ms
+    if newest is None or status.driver == "stopped":
+        waited_ms = status.now_ms - job.updated_ms
         if waited_ms > _STARTS_WITHIN_MS:
             yield Finding(
                 f"the job should run, but for {span(waited_ms)} no supervisor has started it",
                 f"run `{_SUPERVISOR}`",
                 Alert.DRIVER_MISSING,
             )
-    elif found.driver == "lost":
+    elif status.driver == "lost":
         yield Finding(
-            f"the driver was last heard of {span(found.now_ms - newest.heartbeat_ms)} ago",
+            f"the driver was last heard of {span(status.now_ms - newest.heartbeat_ms)} ago",
             "the supervisor starts the next one from the newest epoch; if it does not, check that "
             f"`{_SUPERVISOR}` runs",
             Alert.DRIVER_LOST,
         )
-    elif found.crash_loops:
-        yield _crash_loop(found, found.failures)
-    elif found.failures and found.failures[0].was_lost:
-        yield _lost(found, found.failures[0])
-    elif found.driver == "failed":
-        yield Finding("the driver failed", _after_failure(found, newest))
+    elif status.crash_loops:
+        yield _crash_loop(status, status.failures)
+    elif status.failures and status.failures[0].was_lost:
+        yield _lost(status, status.failures[0])
+    elif status.driver == "failed":
+        yield Finding("the driver failed", _after_failure(status, newest))
 
 
-def _crash_loop(found: Standing, failures: Sequence[GenerationRecord]) -> Finding:
+def _crash_loop(status: JobStatus, failures: Sequence[GenerationRecord]) -> Finding:
     last, first_ms = failures[0], failures[-1].ended_ms or failures[-1].started_ms
     count = f"{len(failures)}{' or more' if len(failures) >= HISTORY - 1 else ''}"
     reason = (last.error or "no reason given").splitlines()[0]
     return Finding(
-        f"crash loop: {count} drivers failed in a row, the first {span(found.now_ms - first_ms)} ago, the last with "
+        f"crash loop: {count} drivers failed in a row, the first {span(status.now_ms - first_ms)} ago, the last with "
         f"{reason[:_REASON]}",
         f"read {last.log_path}, remove the cause, and register a corrected job file with "
-        f"`statecore register {found.job.name} --artifact …`, or `statecore stop {found.job.name}`; committed state "
-        f"is kept; {_next_start(found)}",
+        f"`statecore register {status.job.name} --artifact …`, or `statecore stop {status.job.name}`; committed state "
+        f"is kept; {_next_start(status)}",
         Alert.CRASH_LOOP,
     )
 
 
-def _lost(found: Standing, last: GenerationRecord) -> Finding:
+def _lost(status: JobStatus, last: GenerationRecord) -> Finding:
     """Return the finding of a driver that the supervisor gave up, until the next one has settled."""
     silent_ms = (last.ended_ms or last.heartbeat_ms) - last.heartbeat_ms
     return Finding(
         f"the driver of generation {last.generation} was lost after {span(silent_ms)} without a heartbeat",
-        _after_failure(found, last),
+        _after_failure(status, last),
         Alert.DRIVER_LOST,
     )
 
 
-def _after_failure(found: Standing, last: GenerationRecord) -> str:
-    return f"{_next_start(found)}; if that one fails too, read {last.log_path}"
+def _after_failure(status: JobStatus, last: GenerationRecord) -> str:
+    return f"{_next_start(status)}; if that one fails too, read {last.log_path}"
 
 
-def _next_start(found: Standing) -> str:
-    start_ms, newest = found.next_start_ms, found.generation
+def _next_start(status: JobStatus) -> str:
+    start_ms, newest = status.next_start_ms, status.generation
     if start_ms is None:
-        return f"generation {newest.generation if newest else 1} is {found.driver}"
-    left_ms = start_ms - found.now_ms
+        return f"generation {newest.generation if newest else 1} is {status.driver}"
+    left_ms = start_ms - status.now_ms
     if left_ms < -_STARTS_WITHIN_MS:
         return "the next driver is overdue"
     return f"the supervisor starts the next driver {f'in {span(left_ms)}' if left_ms >= 1_000 else 'now'}"
 
 
-def _lease(found: Standing) -> Iterator[Finding]:
-    lease, back = found.lease, found.taken_back
+def _lease(status: JobStatus) -> Iterator[Finding]:
+    lease, back = status.lease, status.taken_back
     if lease is None:
-        if back is not None and found.now_ms - back.taken_ms < _TAKEN_BACK_MS:
+        if back is not None and status.now_ms - back.taken_ms < _TAKEN_BACK_MS:
             yield Finding(
-                f"the lease of {back.owner} was taken back {span(found.now_ms - back.taken_ms)} ago, and its change "
+                f"the lease of {back.owner} was taken back {span(status.now_ms - back.taken_ms)} ago, and its change "
                 "rolled back",
                 "find out in its log why that run ended, then start it again",
                 Alert.LEASE_TAKEN_BACK,
             )
-    elif found.now_ms >= lease.expires_ms:
+    elif status.now_ms >= lease.expires_ms:
         yield Finding(
             f"the lease of {lease.owner} has expired",
             "the supervisor takes it back and restarts the job from its newest epoch; if it does not, check that "
             f"`{_SUPERVISOR}` runs",
         )
     else:
-        run, end = found.rescale, ""
+        run, end = status.rescale, ""
         if run is not None and (run.run_id, run.state) == (lease.owner, "running"):
             end = f", or end and undo it with `statecore rescale {run.job} --abort`"
             if run.aborted_by is not None:
@@ -205,8 +205,8 @@ def _lease(found: Standing) -> Iterator[Finding]:
         yield Finding(f"{lease.owner} is changing the job", f"leave it alone until that run has ended{end}")
 
 
-def _cluster(found: Standing) -> Iterator[Finding]:
-    cluster = found.cluster
+def _cluster(status: JobStatus) -> Iterator[Finding]:
+    cluster = status.cluster
     if cluster is None or cluster.ready_workers == cluster.desired_workers:
         return
     ready = f"{cluster.ready_workers} of {cluster.desired_workers} workers of {cluster.name} are ready"
@@ -220,32 +220,32 @@ def _cluster(found: Standing) -> Iterator[Finding]:
     )
 
 
-def _rescale(found: Standing) -> Iterator[Finding]:
-    run = found.rescale
-    if run is not None and run.state == "failed" and found.job.parallelism != run.to_parallelism:
+def _rescale(status: JobStatus) -> Iterator[Finding]:
+    run = status.rescale
+    if run is not None and run.state == "failed" and status.job.parallelism != run.to_parallelism:
         yield Finding(
             f"the last rescale failed ({run.error})", "remove the cause and start another one", Alert.RESCALE_FAILED
         )
 
 
-def _policy(found: Standing) -> Iterator[Finding]:
-    policy, failed = found.policy, found.failed_rescales
+def _policy(status: JobStatus) -> Iterator[Finding]:
+    policy, failed = status.policy, status.failed_rescales
     if policy is None or not policy.enabled:
         return
     if len(failed) >= BLOCKS_AFTER:
         reason = (failed[0].error or "").splitlines()[:1]
         why, todo = blocked_words(policy.job, len(failed), "".join(reason)[:_REASON])
         yield Finding(f"the policy is blocked: {why}", todo, Alert.POLICY_BLOCKED)
-    if found.driver != "running":
+    if status.driver != "running":
         return
-    idle_ms = found.now_ms - max(policy.updated_ms, policy.looked_ms or 0)
+    idle_ms = status.now_ms - max(policy.updated_ms, policy.looked_ms or 0)
     if idle_ms > _POLICY_STALLED_MS:
         yield Finding(
             f"the policy was not evaluated for {span(idle_ms)}",
             "check in Airflow that the DAG autoscale is not paused and that the triggerer runs",
             Alert.POLICY_IDLE,
         )
-    elif policy.diagnosis in BOTTLENECKS and found.now_ms - (policy.diagnosed_ms or 0) >= _DIAGNOSED_MS:
+    elif policy.diagnosis in BOTTLENECKS and status.now_ms - (policy.diagnosed_ms or 0) >= _DIAGNOSED_MS:
         yield Finding(
             f"{policy.diagnosis.replace('_', ' ')}: {policy.finding}",
             f"`statecore policy show {policy.job}` draws what each size would do",
@@ -253,15 +253,15 @@ def _policy(found: Standing) -> Iterator[Finding]:
         )
 
 
-def _stream(found: Standing) -> Iterator[Finding]:
+def _stream(status: JobStatus) -> Iterator[Finding]:
     """Yield findings on a running stream."""
-    newest, waiting = found.figures.epoch, found.waiting
-    if found.driver != "running" or newest is None:
+    newest, waiting = status.figures.epoch, status.waiting
+    if status.driver != "running" or newest is None:
         return
-    idle_ms = found.now_ms - newest.committed_ms
+    idle_ms = status.now_ms - newest.committed_ms
     some_wait = any(count for count in (waiting.records, waiting.files, waiting.bytes))
     if some_wait and idle_ms > max(_STREAM_STALLED_MS, _SLOW_EPOCHS * newest.duration_ms):
-        log = "" if found.generation is None else f"; its log is {found.generation.log_path}"
+        log = "" if status.generation is None else f"; its log is {status.generation.log_path}"
         yield Finding(
             f"records wait, but no epoch was committed for {span(idle_ms)}",
             f"look at Spark's page{log}",
@@ -271,7 +271,7 @@ def _stream(found: Standing) -> Iterator[Finding]:
         yield Finding(
             f"a worker used {newest.memory_share:.0%} of its memory",
             "give the job more workers and a higher parallelism before the worker is killed, "
-            f"`statecore rescale {found.job.name} --parallelism … --workers …`",
+            f"`statecore rescale {status.job.name} --parallelism … --workers …`",
             Alert.MEMORY_FULL,
         )
 
@@ -284,17 +284,17 @@ def releases_differ(who: str, release: str, supervisor: SupervisorRecord) -> Fin
     )
 
 
-def _releases(found: Standing) -> Iterator[Finding]:
+def _releases(status: JobStatus) -> Iterator[Finding]:
     """Yield findings on programs of different releases; a restarted driver has the release of its supervisor."""
-    supervisor, driver = found.supervisor if found.supervised else None, found.generation
-    if supervisor is not None and supervisor.version != found.release:
+    supervisor, driver = status.supervisor if status.supervised else None, status.generation
+    if supervisor is not None and supervisor.version != status.release:
         # No alert of each job: it is one of all jobs.
-        yield releases_differ("this program", found.release, supervisor)
-    if driver is None or driver.version is None or not found.alive:
+        yield releases_differ("this program", status.release, supervisor)
+    if driver is None or driver.version is None or not status.alive:
         return
-    who, release = ("this program", found.release) if supervisor is None else ("the supervisor", supervisor.version)
+    who, release = ("this program", status.release) if supervisor is None else ("the supervisor", supervisor.version)
     if driver.version != release:
-        name = found.job.name
+        name = status.job.name
         yield Finding(
             f"the driver runs release {driver.version} of statecore, {who} runs {release}",
             "upgrade supervisor and Airflow to one release, then restart the job: "

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from statecore.catalog import SupervisorRecord, ToldAlertRecord
 from statecore.operations.status.advice import Alert, findings, releases_differ, span
-from statecore.operations.status.job_status import Standing
+from statecore.operations.status.job_status import JobStatus
 
 ALL_JOBS = ""
 """Subject of an alert that concerns no single job."""
@@ -79,10 +79,10 @@ class AlertChange:
     text: str
 
 
-def job_alerts(found: Standing) -> list[FiringAlert]:
+def job_alerts(status: JobStatus) -> list[FiringAlert]:
     """Return the alerts of a job: those of the findings that ``status`` shows."""
-    named = [(each.alert, each) for each in findings(found) if each.alert is not None]
-    return [FiringAlert(found.job.name, alert, each.found, each.todo) for alert, each in named]
+    named = [(each.alert, each) for each in findings(status) if each.alert is not None]
+    return [FiringAlert(status.job.name, alert, each.found, each.todo) for alert, each in named]
 
 
 def supervisor_alerts(newest: SupervisorRecord | None, release: str, now_ms: int) -> list[FiringAlert]:

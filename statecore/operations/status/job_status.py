@@ -32,7 +32,7 @@ _MANY_FAILURES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobStatus:
     """A job and all records about it at one time: generations newest first, the newest savepoint and rescale run.
 
     ``alive`` says whether the newest generation runs, and ``supervised`` whether the supervisor does.
@@ -140,11 +140,11 @@ class Summary:
     checkpoint: str | None
 
 
-def standing(catalog: Catalog, job: JobRecord) -> Standing:
+def job_status(catalog: Catalog, job: JobRecord) -> JobStatus:
     """Look up how a job stands."""
     generations, policy = catalog.generations.of(job.name, limit=HISTORY), catalog.policies.find(job.name)
     supervisor = catalog.supervisors.last()
-    return Standing(
+    return JobStatus(
         job=job,
         generations=generations,
         alive=bool(generations) and catalog.generations.is_alive(generations[0]),
@@ -164,17 +164,17 @@ def standing(catalog: Catalog, job: JobRecord) -> Standing:
     )
 
 
-def summary(found: Standing) -> Summary:
+def summary(status: JobStatus) -> Summary:
     """Return a job's line in a list of jobs."""
-    job, generation = found.job, found.generation
-    failed = found.last_failure if found.crash_loops else generation
-    newest, backlog, waiting = found.figures.epoch, found.figures.backlog, found.waiting
+    job, generation = status.job, status.generation
+    failed = status.last_failure if status.crash_loops else generation
+    newest, backlog, waiting = status.figures.epoch, status.figures.backlog, status.waiting
     # A rebuilt catalog has the generations, but not the figures of their epochs.
     known = newest or generation
     return Summary(
         job=job.name,
         desired=job.desired_state,
-        driver=found.driver,
+        driver=status.driver,
         generation=None if generation is None else generation.generation,
         parallelism=job.parallelism,
         max_parallelism=job.max_parallelism,
@@ -182,14 +182,14 @@ def summary(found: Standing) -> Summary:
         epoch=None if known is None else known.epoch,
         committed_ms=None if newest is None else newest.committed_ms,
         rows_total=None if newest is None else newest.rows_total,
-        rows_per_second=found.figures.rows_per_second,
+        rows_per_second=status.figures.rows_per_second,
         backlog_records=waiting.records,
         backlog_bytes=waiting.bytes,
         backlog_files=waiting.files,
         event_time_lag_ms=waiting.event_time_lag_ms,
         backlog_measured_ms=None if backlog is None else backlog.measured_ms,
         sources=() if backlog is None else backlog.sources,
-        error=found.error,
-        log=None if found.error is None or failed is None else failed.log_path,
+        error=status.error,
+        log=None if status.error is None or failed is None else failed.log_path,
         checkpoint=job.checkpoint,
     )

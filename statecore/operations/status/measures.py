@@ -13,7 +13,7 @@ from typing import get_args
 from statecore.catalog import EpochRecord, RescaleState, SourceBacklog, StateFigures
 from statecore.operations.status.advice import Alert
 from statecore.operations.status.alerts import SEVERITY, job_alerts
-from statecore.operations.status.job_status import DriverState, Standing
+from statecore.operations.status.job_status import DriverState, JobStatus
 
 Point = tuple[float, Mapping[str, str]]
 """A value and its labels, beside ``job_name``."""
@@ -24,14 +24,14 @@ class JobSample:
     """A job at one time.
 
     Attributes:
-        standing: How it stands.
+        status: How it is doing.
         waiting_rows: Rows that wait in its sources, estimated for those that count files; None when unknown.
         rescales: Its rescale runs in the catalog, by state.
         epochs: Those committed since the last sample, in order.
 
     """
 
-    standing: Standing
+    status: JobStatus
     waiting_rows: int | None
     rescales: Mapping[RescaleState, int]
     epochs: Sequence[EpochRecord]
@@ -58,11 +58,11 @@ class Measure:
 
 def _driver_state(job: JobSample) -> Iterator[Point]:
     for state in get_args(DriverState):
-        yield float(job.standing.driver == state), {"state": state.replace(" ", "_")}
+        yield float(job.status.driver == state), {"state": state.replace(" ", "_")}
 
 
 def _alerts(job: JobSample) -> Iterator[Point]:
-    firing = {each.alert for each in job_alerts(job.standing)}
+    firing = {each.alert for each in job_alerts(job.status)}
     for alert in Alert:
         if alert is not Alert.SUPERVISOR_DEAD:
             yield float(alert in firing), {"alert": alert.value, "severity": SEVERITY[alert].value}
@@ -73,9 +73,9 @@ def _rescales(job: JobSample) -> Iterator[Point]:
         yield float(job.rescales.get(state, 0)), {"outcome": state}
 
 
-def _one(read: Callable[[Standing], float | None]) -> Callable[[JobSample], Iterator[Point]]:
+def _one(read: Callable[[JobStatus], float | None]) -> Callable[[JobSample], Iterator[Point]]:
     def points(job: JobSample) -> Iterator[Point]:
-        value = read(job.standing)
+        value = read(job.status)
         if value is not None:
             yield value, {}
 
@@ -88,7 +88,7 @@ def _of_epoch(read: Callable[[EpochRecord], float | None]) -> Callable[[JobSampl
 
 def _per_source(read: Callable[[SourceBacklog], float | None]) -> Callable[[JobSample], Iterator[Point]]:
     def points(job: JobSample) -> Iterator[Point]:
-        backlog = job.standing.figures.backlog
+        backlog = job.status.figures.backlog
         for source in () if backlog is None else backlog.sources:
             value = read(source)
             if value is not None:
@@ -99,7 +99,7 @@ def _per_source(read: Callable[[SourceBacklog], float | None]) -> Callable[[JobS
 
 def _per_operator(read: Callable[[StateFigures], float | None]) -> Callable[[JobSample], Iterator[Point]]:
     def points(job: JobSample) -> Iterator[Point]:
-        epoch = job.standing.figures.epoch
+        epoch = job.status.figures.epoch
         for state in () if epoch is None else epoch.state:
             value = read(state)
             if value is not None:
@@ -109,7 +109,7 @@ def _per_operator(read: Callable[[StateFigures], float | None]) -> Callable[[Job
 
 
 def _per_partition(job: JobSample) -> Iterator[Point]:
-    topics = job.standing.topics
+    topics = job.status.topics
     for source in () if topics is None else topics.sources:
         for each in source.partitions:
             if each.records is None:
@@ -123,7 +123,7 @@ def _waiting_rows(job: JobSample) -> Iterator[Point]:
 
 
 def _backlog_s(job: JobSample) -> Iterator[Point]:
-    rate = job.standing.figures.rows_per_second
+    rate = job.status.figures.rows_per_second
     if job.waiting_rows == 0:
         yield 0.0, {}
     elif job.waiting_rows is not None and rate:

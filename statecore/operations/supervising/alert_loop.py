@@ -16,7 +16,7 @@ from statecore.operations.status.alerts import (
     job_alerts,
     supervisor_alerts,
 )
-from statecore.operations.status.job_status import Standing, standing
+from statecore.operations.status.job_status import JobStatus, job_status
 from statecore.release import RELEASE
 from statecore.repeating import Repeating
 
@@ -60,7 +60,7 @@ class AlertLoop:
             CatalogError: The catalog cannot be reached.
 
         """
-        for change in untold_changes(self._catalog, self._channel, standings(self._catalog)):
+        for change in untold_changes(self._catalog, self._channel, job_statuses(self._catalog)):
             if claim(self._catalog.alerts, self._channel, change, CLAIM_MS):
                 self._tell(change)
 
@@ -88,7 +88,7 @@ def webhook_sender() -> Callable[[str], None]:
     return Webhook(url, f"the variable {WEBHOOK_VARIABLE}", "which is the variable's value").post
 
 
-def standings(catalog: Catalog) -> dict[str, Standing]:
+def job_statuses(catalog: Catalog) -> dict[str, JobStatus]:
     """Return how each job stands, by name; a job whose records cannot be read is logged and left out.
 
     Raises:
@@ -98,7 +98,7 @@ def standings(catalog: Catalog) -> dict[str, Standing]:
     found = {}
     for job in catalog.jobs.all():
         try:
-            found[job.name] = standing(catalog, job)
+            found[job.name] = job_status(catalog, job)
         except Exception as error:
             if type(error) is CatalogError:
                 raise
@@ -107,13 +107,13 @@ def standings(catalog: Catalog) -> dict[str, Standing]:
     return found
 
 
-def firing_alerts(found: Iterable[Standing]) -> list[FiringAlert]:
+def firing_alerts(found: Iterable[JobStatus]) -> list[FiringAlert]:
     """Return the alerts of these jobs."""
     return [alert for each in found for alert in job_alerts(each)]
 
 
 def untold_changes(
-    catalog: Catalog, channel: str, found: Mapping[str, Standing], supervisor: SupervisorRecord | None = None
+    catalog: Catalog, channel: str, found: Mapping[str, JobStatus], supervisor: SupervisorRecord | None = None
 ) -> list[AlertChange]:
     """Return the changes of alerts that a channel has not told.
 

@@ -17,7 +17,7 @@ _EVERY_MS = 3_600_000
 _LOG = re.compile(r"(?P<job>.+)-(?P<generation>\d+)\.log")
 
 
-class LeftOvers:
+class Cleanup:
     """Removes left-overs once an hour.
 
     Args:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from statecore.catalog import Catalog, EpochRecord, SystemClock
 from statecore.operations.backlog import backlog_rows, rows_per_file
-from statecore.operations.status.job_status import Standing
+from statecore.operations.status.job_status import JobStatus
 from statecore.operations.status.measures import JobSample
-from statecore.operations.supervising.alert_loop import standings
+from statecore.operations.supervising.alert_loop import job_statuses
 from statecore.repeating import Repeating
 
 INTERVAL_S = 10.0
@@ -73,11 +73,11 @@ class Watch:
         """
         self._due_s = time.monotonic() + INTERVAL_S
         at_ms = SystemClock().now_ms()
-        jobs = {name: self._job(found) for name, found in standings(self._catalog).items()}
+        jobs = {name: self._job(found) for name, found in job_statuses(self._catalog).items()}
         self._on_sample(Sample(at_ms, jobs))
 
-    def _job(self, found: Standing) -> JobSample:
-        name, newest = found.job.name, found.figures.epoch
+    def _job(self, status: JobStatus) -> JobSample:
+        name, newest = status.job.name, status.figures.epoch
         epochs: list[EpochRecord] = []
         if name not in self._seen:
             # What was committed before this process began is not counted: its predecessor has.
@@ -89,13 +89,13 @@ class Watch:
             known = -1 if seen is None else next((n for n, each in enumerate(found_since) if _same(each, seen)), -1)
             epochs = found_since[known + 1 :]
             self._seen[name] = epochs[-1] if epochs else seen
-        return JobSample(found, self._waiting(found), self._catalog.runs.outcomes(name), epochs)
+        return JobSample(status, self._waiting(status), self._catalog.runs.outcomes(name), epochs)
 
-    def _waiting(self, found: Standing) -> int | None:
-        backlog = found.figures.backlog
+    def _waiting(self, status: JobStatus) -> int | None:
+        backlog = status.figures.backlog
         sources = () if backlog is None else backlog.sources
         counts_files = any(each.records is None and each.files for each in sources)
-        epochs = self._catalog.epochs.of(found.job.name, limit=_EPOCHS) if counts_files else []
+        epochs = self._catalog.epochs.of(status.job.name, limit=_EPOCHS) if counts_files else []
         return backlog_rows(sources, rows_per_file(epochs))
 
     def _is_due(self) -> bool:

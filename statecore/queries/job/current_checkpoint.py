@@ -18,7 +18,7 @@ from statecore.storage import open_store
 from statecore.storage.urls import normal_url
 
 
-def checkpoint_in_force(job: JobRecord) -> str:
+def current_checkpoint(job: JobRecord) -> str:
     """Return the URL of the checkpoint that has the newest state of a query.
 
     Raises:
@@ -39,7 +39,7 @@ def newest_batch(job: JobRecord) -> int | None:
         StorageError: The storage fails.
 
     """
-    return newest_batches(open_store(normal_url(checkpoint_in_force(job))))[0]
+    return newest_batches(open_store(normal_url(current_checkpoint(job))))[0]
 
 
 def _has_begun(url: str) -> bool:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from statecore.blame import blame
 from statecore.errors import QueryDefinitionError, StatecoreError, shortened
-from statecore.queries.spark_errors import few_words
+from statecore.queries.spark_errors import short_message
 from statecore.user_files import QUERY_MODULE, load_user_file
 
 Build = Callable[[SparkSession, dict[str, str]], DataStreamWriter | tuple[DataStreamWriter, str] | DataFrame]
@@ -68,8 +68,8 @@ def load_query(path: str | Path) -> Build:
         raise
     except Exception as error:
         raise QueryDefinitionError(
-            f"found the query file {path} that fails: {few_words(blame(error, {str(path)}))}; expected it to define "
-            "build(spark, settings); correct it"
+            f"found the query file {path} that fails: {short_message(blame(error, {str(path)}))}; expected it to "
+            "define build(spark, settings); correct it"
         ) from error
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     build = getattr(module, "build", None)
@@ -98,7 +98,7 @@ def described(spark: SparkSession, build: Build, settings: Mapping[str, str]) ->
         raise
     except Exception as error:
         file = getattr(getattr(build, "__code__", None), "co_filename", "")
-        reason = few_words(blame(error, {file}))
+        reason = short_message(blame(error, {file}))
         raise QueryDefinitionError(
             f"found that build(spark, settings) fails: {reason}; {_EXPECTED}; correct the query file"
         ) from error

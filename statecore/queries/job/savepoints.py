@@ -14,7 +14,7 @@ from typing import Any
 from statecore.catalog import Catalog, Epochs, JobRecord, SavepointRecords
 from statecore.errors import CheckpointRefusedError, StatecoreError
 from statecore.queries.copying.clone import clone
-from statecore.queries.job.current_checkpoint import checkpoint_in_force
+from statecore.queries.job.current_checkpoint import current_checkpoint
 from statecore.queries.reading.checkpoint import SparkCheckpoint, open_checkpoint
 from statecore.queries.reading.files import INCOMPLETE, canonical_url
 from statecore.queries.reading.origin import is_copy, read_origin
@@ -65,7 +65,7 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
         StorageError: The storage fails.
 
     """
-    checkpoint = open_checkpoint(checkpoint_in_force(job))
+    checkpoint = open_checkpoint(current_checkpoint(job))
     path = CheckpointStore.savepoint_path(name).removesuffix(f"/{MANIFEST}")
     url = f"{open_store(job.store).url.rstrip('/')}/{path}"
     batch = _existing(url, checkpoint, name, running=running)

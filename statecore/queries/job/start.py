@@ -5,7 +5,7 @@ from __future__ import annotations
 from statecore.catalog import JobRecord
 from statecore.errors import CheckpointDamagedError, CheckpointRefusedError
 from statecore.queries.copying.clone import clone
-from statecore.queries.job.current_checkpoint import checkpoint_in_force
+from statecore.queries.job.current_checkpoint import current_checkpoint
 from statecore.queries.job.new_checkpoint import new_checkpoint
 from statecore.queries.progress import Report, quiet
 from statecore.queries.reading.checkpoint import (
@@ -53,7 +53,7 @@ def _require_no_later(job: JobRecord, source: SparkCheckpoint) -> None:
             number.
 
     """
-    url = checkpoint_in_force(job)
+    url = current_checkpoint(job)
     store = open_store(normal_url(url))
     committed, logged = newest_batches(store)
     last = committed if logged is None else logged

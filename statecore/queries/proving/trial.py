@@ -34,7 +34,7 @@ from statecore.queries.reading.checkpoint import METADATA, OFFSETS, SparkCheckpo
 from statecore.queries.reading.files import checksum_paths, files_below
 from statecore.queries.reading.refusals import refusal_of
 from statecore.queries.reading.state_files import state_file
-from statecore.queries.spark_errors import few_words
+from statecore.queries.spark_errors import short_message
 
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _OUTPUT_MODES = ("append", "update", "complete")
@@ -126,7 +126,7 @@ def _run(query: DataStreamWriter | DataFrame, copy: SparkCheckpoint, limit: time
         started = _started(query, copy)
         ended = started.awaitTermination(max(1, int(limit.total_seconds())))
     except PySparkException as error:
-        raise _Refusal(_cause(started) or few_words(str(error))) from error
+        raise _Refusal(_cause(started) or short_message(str(error))) from error
     finally:
         if started is not None:
             started.stop()
@@ -181,7 +181,7 @@ def _cause(query: StreamingQuery | None) -> str | None:
         error = cause
     message = error.getMessage() or ""
     # Errors with a condition explain themselves; of others the class says something.
-    return few_words(message if message.startswith("[") else error.toString())
+    return short_message(message if message.startswith("[") else error.toString())
 
 
 def _nothing() -> None:

@@ -9,7 +9,7 @@ import pytest
 from statecore.catalog import Catalog, SystemClock
 from statecore.errors import LeaseHeldError
 from statecore.operations.changes.change import require_free
-from statecore.operations.status.job_status import standing
+from statecore.operations.status.job_status import job_status
 from tests.support.postgres import Database
 
 SKEW_MS = 21_000
@@ -38,7 +38,7 @@ def test_a_host_whose_clock_is_wrong_sees_a_live_driver_alive(catalog: Catalog, 
     skewed()
     assert catalog.generations.is_alive(catalog.generations.newest("flights"))
     assert catalog.generations.fail_lost("flights") is None
-    assert standing(catalog, catalog.jobs.get("flights")).driver == "running"
+    assert job_status(catalog, catalog.jobs.get("flights")).driver == "running"
 
 
 def test_a_heartbeat_from_a_host_whose_clock_is_wrong_counts(

@@ -23,7 +23,7 @@ from statecore.catalog import (
     SystemClock,
 )
 from statecore.operations.status.advice import advice
-from statecore.operations.status.job_status import Standing, standing, summary
+from statecore.operations.status.job_status import JobStatus, job_status, summary
 from statecore.release import RELEASE
 from statecore.topics.lag import PartitionLag
 from tests.support.shell import assert_refused, run
@@ -149,7 +149,7 @@ def test_a_job_nobody_registered_is_refused(job: str) -> None:
 
 
 @pytest.fixture
-def healthy(catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch) -> Standing:
+def healthy(catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch) -> JobStatus:
     """A job about which nothing is to do; time stands still."""
     now_ms = int(time.time() * 1000)
     monkeypatch.setattr(SystemClock, "now_ms", lambda _: now_ms)
@@ -158,14 +158,14 @@ def healthy(catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch) -> Stan
     catalog.generations.heartbeat(job, 1)
     catalog.epochs.record(EpochRecord(job, 1, 0, 1, 2, 10, 10, now_ms, now_ms, 100, memory_share=0.5))
     catalog.epochs.record_backlog(job, 1, [SourceBacklog("in", 10)])
-    return standing(catalog, catalog.jobs.get(job))
+    return job_status(catalog, catalog.jobs.get(job))
 
 
-def later(healthy: Standing, ms: int, **changes: Any) -> Standing:
+def later(healthy: JobStatus, ms: int, **changes: Any) -> JobStatus:
     return dataclasses.replace(healthy, now_ms=healthy.now_ms + ms, **changes)
 
 
-def test_when_all_is_well_there_is_nothing_to_do(healthy: Standing) -> None:
+def test_when_all_is_well_there_is_nothing_to_do(healthy: JobStatus) -> None:
     assert advice(healthy) == []
     # Nothing waits: a stream without input commits nothing.
     assert healthy.figures.backlog is not None
@@ -174,7 +174,7 @@ def test_when_all_is_well_there_is_nothing_to_do(healthy: Standing) -> None:
     assert advice(later(healthy, 10**7, figures=idle)) == []
 
 
-def test_a_driver_that_is_missing_or_fails_is_the_supervisors(healthy: Standing) -> None:
+def test_a_driver_that_is_missing_or_fails_is_the_supervisors(healthy: JobStatus) -> None:
     (one,) = healthy.generations
     failed = dataclasses.replace(one, state="failed", ended_ms=healthy.now_ms, error="x")
     assert "run `statecore supervisor" in advice(later(healthy, 61_000, generations=(), alive=False))[0]
@@ -185,7 +185,7 @@ def test_a_driver_that_is_missing_or_fails_is_the_supervisors(healthy: Standing)
     )[0]  # fmt: skip
 
 
-def failures(healthy: Standing, count: int) -> list[GenerationRecord]:
+def failures(healthy: JobStatus, count: int) -> list[GenerationRecord]:
     """Drivers that failed without a new epoch, newest first: one a minute, the last one just now."""
     (one,) = healthy.generations
     return [
@@ -197,7 +197,7 @@ def failures(healthy: Standing, count: int) -> list[GenerationRecord]:
     ]  # fmt: skip
 
 
-def test_a_crash_loop_is_named_with_its_reason_and_the_next_start(healthy: Standing) -> None:
+def test_a_crash_loop_is_named_with_its_reason_and_the_next_start(healthy: JobStatus) -> None:
     failed = failures(healthy, 4)
     (line,) = advice(later(healthy, 1_000, generations=failed, alive=False))
     for part in (
@@ -214,7 +214,7 @@ def test_a_crash_loop_is_named_with_its_reason_and_the_next_start(healthy: Stand
 
 
 @pytest.mark.parametrize("state", ["launching", "running"])
-def test_a_crash_loop_goes_on_while_the_next_driver_starts(healthy: Standing, state: Any) -> None:
+def test_a_crash_loop_goes_on_while_the_next_driver_starts(healthy: JobStatus, state: Any) -> None:
     (one,) = healthy.generations
     new = dataclasses.replace(one, generation=3, state=state, started_ms=healthy.now_ms)
     looping = later(healthy, 10_000, generations=[new, *failures(healthy, 2)])
@@ -249,7 +249,7 @@ def test_a_driver_of_another_release_than_the_supervisor_is_named_with_what_to_d
     assert f"to one release, then restart the job: `statecore stop {job}`, then `statecore start {job}`" in told
 
 
-def test_a_stopped_job_that_still_runs_is_waited_for(healthy: Standing) -> None:
+def test_a_stopped_job_that_still_runs_is_waited_for(healthy: JobStatus) -> None:
     stopped = dataclasses.replace(healthy.job, desired_state="stopped")
     assert "still runs" in advice(later(healthy, 0, job=stopped))[0]
     assert advice(later(healthy, 0, job=stopped, alive=False)) == []
@@ -271,13 +271,13 @@ BEFORE = JobBefore(
 )
 
 
-def test_a_lease_is_left_alone_until_it_expires(healthy: Standing) -> None:
+def test_a_lease_is_left_alone_until_it_expires(healthy: JobStatus) -> None:
     lease = LeaseRecord("orders", "run-1", 0, 0, healthy.now_ms + 10, BEFORE)
     assert "run-1 is changing the job" in advice(later(healthy, 9, lease=lease))[0]
     assert "has expired: the supervisor takes it back" in advice(later(healthy, 10, lease=lease))[0]
 
 
-def test_a_failed_rescale_is_started_again_unless_the_job_got_there_since(healthy: Standing) -> None:
+def test_a_failed_rescale_is_started_again_unless_the_job_got_there_since(healthy: JobStatus) -> None:
     run = RescaleRunRecord(
         "r", "orders", 2, 4, None, None, "live", "", "failed", None, None, {"live": StepTimes(1)}, "no quota", 1, 2
     )
@@ -286,7 +286,7 @@ def test_a_failed_rescale_is_started_again_unless_the_job_got_there_since(health
     assert advice(later(healthy, 0, rescale=run, job=there)) == []
 
 
-def test_a_policy_that_does_not_look_is_seen(catalog: Catalog, healthy: Standing) -> None:
+def test_a_policy_that_does_not_look_is_seen(catalog: Catalog, healthy: JobStatus) -> None:
     policy = catalog.policies.set("orders", {"max_parallelism": 8})
     assert advice(later(healthy, 200_000, policy=policy)) == advice(later(healthy, 200_000))
     assert "was not evaluated for 5 min" in advice(later(healthy, 310_000, policy=policy))[0]
@@ -294,7 +294,7 @@ def test_a_policy_that_does_not_look_is_seen(catalog: Catalog, healthy: Standing
     assert advice(later(healthy, 310_000, policy=off)) == advice(later(healthy, 310_000))
 
 
-def test_a_stream_that_stands_still_or_fills_its_memory_is_seen(healthy: Standing) -> None:
+def test_a_stream_that_stands_still_or_fills_its_memory_is_seen(healthy: JobStatus) -> None:
     assert advice(later(healthy, 59_000)) == []
     assert "no epoch was committed for 1 min 1 s" in advice(later(healthy, 61_000))[0]
     assert healthy.figures.epoch is not None

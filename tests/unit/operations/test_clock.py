@@ -7,7 +7,7 @@ import pytest
 from statecore.catalog import Catalog, SystemClock
 from statecore.errors import LeaseHeldError
 from statecore.operations.changes.change import require_free
-from statecore.operations.status.job_status import standing
+from statecore.operations.status.job_status import job_status
 from tests.contracts.catalog.fixtures import ManualClock, register
 
 
@@ -23,7 +23,7 @@ def skewed(catalog_url: str) -> Catalog:
 def test_a_live_driver_is_not_lost(skewed: Catalog) -> None:
     skewed.generations.claim("flights", log_path="log")
     skewed.generations.heartbeat("flights", 1)
-    found = standing(skewed, skewed.jobs.get("flights"))
+    found = job_status(skewed, skewed.jobs.get("flights"))
     assert found.driver == "running" and found.now_ms == skewed.now_ms()
 
 

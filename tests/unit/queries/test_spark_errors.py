@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from statecore.queries.spark_errors import few_words
+from statecore.queries.spark_errors import short_message
 
 
 @pytest.mark.parametrize(
@@ -16,4 +16,4 @@ from statecore.queries.spark_errors import few_words
     ],
 )
 def test_what_spark_says_is_one_short_line(said: str, words: str) -> None:
-    assert few_words(said) == words
+    assert short_message(said) == words

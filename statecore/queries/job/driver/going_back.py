@@ -10,7 +10,7 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.cluster.spark_home import spark_environment
 from statecore.cluster.spark_submit import spark_submit
 from statecore.errors import CommitError, NotProvenError
-from statecore.queries.job.current_checkpoint import checkpoint_in_force
+from statecore.queries.job.current_checkpoint import current_checkpoint
 from statecore.queries.job.new_checkpoint import is_copied, new_checkpoint
 from statecore.storage.workspaces import workspace
 
@@ -50,7 +50,7 @@ def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
     """
     if job.left_checkpoint is None:
         return job
-    source = checkpoint_in_force(job)
+    source = current_checkpoint(job)
     if source == job.checkpoint:
         log.info("nothing was begun in %s; the query goes on from %s", job.left_checkpoint, source)
         return catalog.jobs.set_desired(job.name, checkpoint=source)

@@ -34,7 +34,7 @@ from statecore.operations.autoscaling.figures import figures_of
 from statecore.operations.backlog import rows_per_file
 from statecore.operations.changes import RescaleRequest
 from statecore.operations.status.advice import advice
-from statecore.operations.status.job_status import standing
+from statecore.operations.status.job_status import job_status
 from statecore.policy import Ailment, Decision, Diagnosis, PolicyMemory, SlowSink
 from statecore.policy.arrivals import STEP_MS
 from statecore.policy.cost import FEWEST
@@ -618,7 +618,7 @@ def test_a_rescale_that_fails_again_and_again_is_tried_less_and_less_often_until
     policy = catalog.policies.find(JOB)
     assert policy is not None and "blocked: the last 3 rescales" in str(policy.finding)
     assert "`statecore policy set flights --on`" in str(policy.finding) and "no workers came" in str(policy.finding)
-    assert any("the policy is blocked" in line for line in advice(standing(catalog, catalog.jobs.get(JOB))))
+    assert any("the policy is blocked" in line for line in advice(job_status(catalog, catalog.jobs.get(JOB))))
     catalog.policies.set(JOB, policy.settings)
     driver.waiting = 3_000
     assert decides(catalog, clock, driver, 100) is not None

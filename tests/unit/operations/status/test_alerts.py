@@ -30,7 +30,7 @@ from statecore.operations.status.alerts import (
     job_alerts,
     supervisor_alerts,
 )
-from statecore.operations.status.job_status import Standing, standing
+from statecore.operations.status.job_status import JobStatus, job_status
 from statecore.release import RELEASE
 from tests.contracts.catalog.fixtures import ManualClock
 
@@ -38,7 +38,7 @@ MINUTE_MS = 60_000
 
 
 @pytest.fixture
-def healthy(catalog_url: str) -> Standing:
+def healthy(catalog_url: str) -> JobStatus:
     """A job that runs, keeps up and has no alert; its catalog's time stands still."""
     with Catalog(catalog_url, clock=ManualClock()) as catalog:
         catalog.jobs.register("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
@@ -48,57 +48,57 @@ def healthy(catalog_url: str) -> Standing:
         now_ms = catalog.jobs.get("orders").updated_ms
         catalog.epochs.record(EpochRecord("orders", 1, 0, 1, 2, 10, 10, now_ms, now_ms, 100))
         catalog.epochs.record_backlog("orders", 1, [SourceBacklog("in", 10)])
-        return standing(catalog, catalog.jobs.get("orders"))
+        return job_status(catalog, catalog.jobs.get("orders"))
 
 
-def later(found: Standing, ms: int, **changes: Any) -> Standing:
-    return dataclasses.replace(found, now_ms=found.now_ms + ms, **changes)
+def later(status: JobStatus, ms: int, **changes: Any) -> JobStatus:
+    return dataclasses.replace(status, now_ms=status.now_ms + ms, **changes)
 
 
-def failed(found: Standing, number: int, error: str, *, silent_ms: int = 0) -> GenerationRecord:
-    (one,) = found.generations
+def failed(status: JobStatus, number: int, error: str, *, silent_ms: int = 0) -> GenerationRecord:
+    (one,) = status.generations
     return dataclasses.replace(
         one,
         generation=number,
         state="failed",
         error=error,
-        heartbeat_ms=found.now_ms - silent_ms,
-        ended_ms=found.now_ms,
+        heartbeat_ms=status.now_ms - silent_ms,
+        ended_ms=status.now_ms,
     )
 
 
-def driven_by(found: Standing, release: str, **changes: Any) -> Standing:
-    (one,) = found.generations
-    return dataclasses.replace(found, generations=[dataclasses.replace(one, version=release)], **changes)
+def driven_by(status: JobStatus, release: str, **changes: Any) -> JobStatus:
+    (one,) = status.generations
+    return dataclasses.replace(status, generations=[dataclasses.replace(one, version=release)], **changes)
 
 
-def memory_full(found: Standing) -> Standing:
-    assert found.figures.epoch is not None
-    full = dataclasses.replace(found.figures.epoch, memory_share=0.9)
-    return dataclasses.replace(found, figures=dataclasses.replace(found.figures, epoch=full))
+def memory_full(status: JobStatus) -> JobStatus:
+    assert status.figures.epoch is not None
+    full = dataclasses.replace(status.figures.epoch, memory_share=0.9)
+    return dataclasses.replace(status, figures=dataclasses.replace(status.figures, epoch=full))
 
 
-def diagnosed(found: Standing, name: str, *, for_ms: int) -> PolicyRecord:
+def diagnosed(status: JobStatus, name: str, *, for_ms: int) -> PolicyRecord:
     finding = "9,000 rows/s arrive; the key AA has 60% of the work"
-    return PolicyRecord("orders", True, {}, {}, 0, finding, found.now_ms, found.now_ms, name, found.now_ms - for_ms)
+    return PolicyRecord("orders", True, {}, {}, 0, finding, status.now_ms, status.now_ms, name, status.now_ms - for_ms)
 
 
-def crash_loop(found: Standing) -> Standing:
-    row = [failed(found, 2, "orders.py:13: ValueError: negative"), failed(found, 1, "x")]
-    return later(found, 0, alive=False, generations=row)
+def crash_loop(status: JobStatus) -> JobStatus:
+    row = [failed(status, 2, "orders.py:13: ValueError: negative"), failed(status, 1, "x")]
+    return later(status, 0, alive=False, generations=row)
 
 
-def lost_and_replaced(found: Standing) -> Standing:
-    lost = failed(found, 1, "no heartbeat for 21000 ms while running; see /logs/1.log", silent_ms=21_000)
-    new = dataclasses.replace(found.generations[0], generation=2, state="launching", started_ms=found.now_ms)
-    return later(found, 1_000, generations=[new, lost])
+def lost_and_replaced(status: JobStatus) -> JobStatus:
+    lost = failed(status, 1, "no heartbeat for 21000 ms while running; see /logs/1.log", silent_ms=21_000)
+    new = dataclasses.replace(status.generations[0], generation=2, state="launching", started_ms=status.now_ms)
+    return later(status, 1_000, generations=[new, lost])
 
 
 RUN = RescaleRunRecord("r", "orders", 2, 4, None, None, "live", "", "failed", None, None, {}, "no quota", 1, 2)
 SUPERVISOR = SupervisorRecord("s", "blue", 7, 0, RELEASE, {}, 0, heartbeat_ms=1_000)
 WAITING = dataclasses.replace(SUPERVISOR, hung={"job 'orders'": 70})
 CLUSTER = ClusterRecord("c", "ec2", {}, 4, 1, "MaxSize is 1", 0)
-ILL: list[tuple[Alert, str, Callable[[Standing], Standing]]] = [
+ILL: list[tuple[Alert, str, Callable[[JobStatus], JobStatus]]] = [
     (Alert.CRASH_LOOP, "2 drivers failed in a row, the first 0 s ago", crash_loop),
     (Alert.DRIVER_LOST, "last heard of 1 min ago", lambda found: later(found, MINUTE_MS, alive=False)),
     (Alert.DRIVER_LOST, "generation 1 was lost after 21 s without a heartbeat", lost_and_replaced),
@@ -160,7 +160,7 @@ ILL: list[tuple[Alert, str, Callable[[Standing], Standing]]] = [
 ]
 
 
-def test_a_healthy_job_has_no_alert(healthy: Standing) -> None:
+def test_a_healthy_job_has_no_alert(healthy: JobStatus) -> None:
     assert job_alerts(healthy) == []
 
 
@@ -168,7 +168,7 @@ def test_a_healthy_job_has_no_alert(healthy: Standing) -> None:
     ("alert", "figures", "ill"), ILL, ids=[f"{alert}: {figures[:30]}" for alert, figures, _ in ILL]
 )
 def test_what_is_wrong_is_an_alert_with_its_figures_and_the_advice_of_status(
-    healthy: Standing, alert: Alert, figures: str, ill: Callable[[Standing], Standing]
+    healthy: JobStatus, alert: Alert, figures: str, ill: Callable[[JobStatus], JobStatus]
 ) -> None:
     found = ill(healthy)
     (fires,) = (each for each in job_alerts(found) if each.alert == alert)
@@ -182,20 +182,20 @@ def test_every_alert_is_known_by_its_finding_and_its_severity() -> None:
 
 @pytest.mark.parametrize("ill", [crash_loop, lost_and_replaced])
 def test_a_job_that_was_stopped_has_no_alert_about_its_drivers(
-    healthy: Standing, ill: Callable[[Standing], Standing]
+    healthy: JobStatus, ill: Callable[[JobStatus], JobStatus]
 ) -> None:
     found = ill(healthy)
     assert job_alerts(dataclasses.replace(found, job=dataclasses.replace(found.job, desired_state="stopped"))) == []
 
 
-def test_a_lost_driver_is_resolved_once_its_successor_commits(healthy: Standing) -> None:
+def test_a_lost_driver_is_resolved_once_its_successor_commits(healthy: JobStatus) -> None:
     found = lost_and_replaced(healthy)
     new, lost = found.generations
     committed = dataclasses.replace(new, state="running", lineage=2, epoch=1)
     assert job_alerts(dataclasses.replace(found, generations=[committed, lost])) == []
 
 
-def test_a_lease_is_not_told_for_ever(healthy: Standing) -> None:
+def test_a_lease_is_not_told_for_ever(healthy: JobStatus) -> None:
     back = TakenBackRecord("orders", "run-1", healthy.now_ms)
     idle = dataclasses.replace(healthy, taken_back=back, figures=dataclasses.replace(healthy.figures, backlog=None))
     assert [each.alert for each in job_alerts(later(idle, 3_599_000))] == [Alert.LEASE_TAKEN_BACK]
@@ -218,7 +218,7 @@ def test_airflow_of_another_release_than_the_supervisor_is_one_alert_of_all_jobs
 
 
 def test_each_program_is_compared_with_the_supervisor_and_without_one_with_the_program_that_looks(
-    healthy: Standing,
+    healthy: JobStatus,
 ) -> None:
     same = driven_by(healthy, RELEASE, supervised=True, supervisor=SUPERVISOR)
     assert advice(same) == []
@@ -272,7 +272,7 @@ def test_an_alert_of_a_job_that_was_not_looked_at_is_not_resolved() -> None:
     ],
 )
 def test_a_bottleneck_is_told_when_it_lasts_and_what_the_policy_can_help_is_not(
-    healthy: Standing, name: str, for_ms: int, fires: bool
+    healthy: JobStatus, name: str, for_ms: int, fires: bool
 ) -> None:
     found = dataclasses.replace(healthy, policy=diagnosed(healthy, name, for_ms=for_ms))
     assert [each.alert for each in job_alerts(found)] == [Alert.JOB_BOTTLENECK] * fires

@@ -23,7 +23,7 @@ from statecore.operations.supervising.alert_loop import (
     AlertLoop,
     claim,
     confirm,
-    standings,
+    job_statuses,
     untold_changes,
     webhook_sender,
 )
@@ -219,7 +219,7 @@ def test_the_loop_outlives_a_catalog_that_was_away(
 
 def look(catalog: Catalog) -> list[str]:
     """Look once as Airflow does; return how the messages begin."""
-    changes = untold_changes(catalog, "airflow", standings(catalog), catalog.supervisors.last())
+    changes = untold_changes(catalog, "airflow", job_statuses(catalog), catalog.supervisors.last())
     for change in changes:
         assert claim(catalog.alerts, "airflow", change, CLAIM_MS)
         confirm(catalog.alerts, "airflow", change)

@@ -10,7 +10,7 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.catalog.retention import KEPT_MS, KEPT_NEWEST
-from statecore.operations.supervising.cleanup import LeftOvers
+from statecore.operations.supervising.cleanup import Cleanup
 from statecore.storage.workspaces import workspace
 from tests.contracts.catalog.fixtures import ManualClock, register
 
@@ -55,7 +55,7 @@ def test_a_log_goes_with_its_generation_and_not_before(catalog: Catalog, clock: 
         run_generation(catalog)
     first, second = (log_of(logs, f"flights-{number}.log", began_ms) for number in (1, 2))
     others = [log_of(logs, name, 0) for name in ("supervisor.log", "unknown-1.log", "flights-x.log", "flights-1.txt")]
-    left_overs = LeftOvers(catalog, logs)
+    left_overs = Cleanup(catalog, logs)
     left_overs.remove(["flights"])
     assert first.exists()
 
@@ -67,7 +67,7 @@ def test_a_log_goes_with_its_generation_and_not_before(catalog: Catalog, clock: 
 
 
 def test_it_looks_once_an_hour(catalog: Catalog, clock: ManualClock, logs: Path) -> None:
-    left_overs = LeftOvers(catalog, logs)
+    left_overs = Cleanup(catalog, logs)
     left_overs.remove(["flights"])
     old = log_of(logs, "flights-1.log", 0)
     clock.advance(HOUR_MS - 1)
@@ -86,6 +86,6 @@ def test_it_leaves_the_folders_of_living_drivers_alone(
     dead.mkdir()
     (dead / ".lock").write_text("")
     with workspace("flights-2") as alive:
-        LeftOvers(catalog, logs).remove(["flights"])
+        Cleanup(catalog, logs).remove(["flights"])
         assert alive.is_dir()
     assert not dead.exists()

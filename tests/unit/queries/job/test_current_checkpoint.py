@@ -11,7 +11,7 @@ from statecore.errors import ConfigurationError
 from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.operations.changes import RescaleRequest
 from statecore.queries.copying.clone import clone
-from statecore.queries.job.current_checkpoint import checkpoint_in_force, newest_batch
+from statecore.queries.job.current_checkpoint import current_checkpoint, newest_batch
 from statecore.queries.reading.checkpoint import open_checkpoint
 from tests.unit.queries.handmade import Handmade, Operator, commit, make
 
@@ -45,10 +45,10 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, catalog_url: str) -> P
 
 
 def test_the_old_one_while_the_new_one_has_nothing_of_its_own(place: Place) -> None:
-    assert checkpoint_in_force(place.job) == str(place.new.root)
+    assert current_checkpoint(place.job) == str(place.new.root)
     job = place.roll_back()
     assert (job.checkpoint, job.left_checkpoint, job.parallelism) == (str(place.old.root), str(place.new.root), 2)
-    assert checkpoint_in_force(job) == str(place.old.root)
+    assert current_checkpoint(job) == str(place.old.root)
     assert newest_batch(job) == 2
 
 
@@ -59,7 +59,7 @@ def test_the_new_one_once_a_batch_is_logged_there(place: Place) -> None:
         place.new.write("commits/3", commit(3))
     place.new.write(f"offsets/{number}", (place.old.root / "offsets/2").read_bytes())
     job = place.roll_back()
-    assert checkpoint_in_force(job) == str(place.new.root)
+    assert current_checkpoint(job) == str(place.new.root)
     assert newest_batch(job) == number - 1
 
 

@@ -6,14 +6,14 @@ import subprocess
 import sys
 import threading
 
-from statecore.operations.supervising.calls import Calls
+from statecore.operations.supervising.background_calls import BackgroundCalls
 from tests.support.paths import REPO
 from tests.support.waiting import PATIENCE_S, wait
 
 HANGS = """
 import time
-from statecore.operations.supervising.calls import Calls
-calls = Calls(1, "test")
+from statecore.operations.supervising.background_calls import BackgroundCalls
+calls = BackgroundCalls(1, "test")
 calls.begin("hangs", lambda: time.sleep(3600))
 calls.begin("waits", lambda: print("called"))
 calls.wait(0.01)
@@ -41,7 +41,7 @@ class Call:
 
 
 def test_a_name_is_called_once_at_a_time_and_others_when_it_is_their_turn() -> None:
-    calls, made = Calls(2, "test"), {name: Call() for name in "abc"}
+    calls, made = BackgroundCalls(2, "test"), {name: Call() for name in "abc"}
 
     def begin_all() -> None:
         for name, call in made.items():
@@ -66,7 +66,7 @@ def test_a_name_is_called_once_at_a_time_and_others_when_it_is_their_turn() -> N
 
 
 def test_the_end_waits_for_a_call_under_way_and_makes_none_that_awaits_its_turn() -> None:
-    calls, under_way, waits = Calls(1, "test"), Call(), Call()
+    calls, under_way, waits = BackgroundCalls(1, "test"), Call(), Call()
     calls.begin("a", under_way)
     assert under_way.begun.wait(PATIENCE_S)
     calls.begin("b", waits)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 
-class Calls:
+class BackgroundCalls:
     """Makes calls in threads, at most one of a name at a time; the end of the process waits for none of them.
 
     Args:
