@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle, StreamingQuery
 
+from benchmarks.cluster import until
 from benchmarks.inputs import EVENTS, JOIN_WITHIN_S, MAX_LATENESS_S, RECORDS, SESSION_GAP_S
 from statecore.snapshot.settings import DriverSettings
 
@@ -74,7 +75,13 @@ def running(
     try:
         yield query
     finally:
-        query.stop()
+        stop_between_batches(query)
+
+
+def stop_between_batches(query: StreamingQuery) -> None:
+    """Stop a query when no batch is in flight: of one that is interrupted, Spark prints thousands of lines."""
+    until(lambda: not query.status["isTriggerActive"], "the end of the batch in flight")
+    query.stop()
 
 
 def grouped_sum(records: DataFrame) -> DataFrame:

@@ -100,7 +100,13 @@ class _Stream:
         self._input.feed(ROWS, KEYS, files=BEFORE + AFTER)
         self._job.wait_epochs(before + BEFORE)
         rescale()
-        self._job.wait_epochs(before + BEFORE + AFTER)
+        fed = BEFORE + AFTER
+        self._job.wait_epochs(before + fed)
+        # A live rescale is prepared beside the stream: all that was fed may have run before it takes effect.
+        while len({epoch.parallelism for epoch in self._job.epochs()[before:]}) == 1:
+            self._input.feed(ROWS, KEYS)
+            fed += 1
+            self._job.wait_epochs(before + fed)
         return Outage.of(self._job.epochs()[before:])
 
     def stop(self) -> str:

@@ -121,7 +121,7 @@ class _Sides:
         try:
             return _epoch_rate(seconds_of(query, WARM_UP + EPOCHS))
         finally:
-            query.stop()
+            peers.stop_between_batches(query)
 
     def _query(self, spark: SparkSession, target: str) -> Any:
         servers = ("kafka.bootstrap.servers", self._broker.servers)
