@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from statecore.model import StateKind
@@ -42,23 +41,3 @@ def test_spark_reads_what_was_written(
     finally:
         spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
     assert [tuple(row) for row in rows] == list(zip(keys, [0, 0, 1, 2], values, strict=True))
-
-
-def test_keys_are_stored_by_their_differences_and_numbers_byte_by_byte(tmp_path: Path) -> None:
-    def encodings(key_type: str, value_type: str) -> dict[str, set[str]]:
-        table = rows_table(
-            KeyedRows([(None,)], [0], [None]),
-            key_schema([("k", key_type)]),
-            TableSchema(StateKind.VALUE, value_type),
-            "total",
-        )
-        (tmp_path / "base.parquet").write_bytes(encode_base(table))
-        group = pq.read_metadata(tmp_path / "base.parquet").row_group(0)
-        columns = [group.column(i) for i in range(group.num_columns)]
-        return {column.path_in_schema: set(column.encodings) - {"RLE"} for column in columns}
-
-    assert encodings("string", "bigint")["k"] == {"DELTA_BYTE_ARRAY"}
-    assert encodings("bigint", "bigint")["k"] == {"DELTA_BINARY_PACKED"}
-    for value_type in ("int", "bigint", "float", "double"):
-        assert encodings("string", value_type)["_value"] == {"BYTE_STREAM_SPLIT"}
-    assert encodings("string", "string")["_value"] == {"PLAIN"}

@@ -7,9 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from rich.console import Console
 
-from examples.demo.verdict import Difference, Verdict, compare
+from examples.demo.verdict import Difference, compare
 
 SCHEMA = pa.schema([("tailnum", pa.string()), ("flights", pa.int64()), ("delays", pa.list_(pa.int32()))])
 ROWS = [("N1", 3, [1, 2, 3]), ("N2", 1, [7]), ("N2", 1, [7]), (None, 4, [None, 20, 30])]
@@ -64,15 +63,3 @@ def test_a_missing_column_or_another_type_is_refused(frame: Callable[..., Any]) 
 def test_further_columns_of_the_actual_rows_do_not_count(frame: Callable[..., Any]) -> None:
     good = frame(ROWS, SCHEMA)
     assert compare(good.selectExpr("1 AS lineage", "*"), good, "rows").exact
-
-
-def test_the_verdict_is_exact_only_if_every_comparison_is_and_prints_what_differs() -> None:
-    exact, different = Difference("totals", 2, 2, 0, 0), Difference("alerts", 2, 1, 1, 0, ("expected [1]x",))
-    assert Verdict((exact,)).exact
-    verdict = Verdict((exact, different))
-    assert not verdict.exact
-    console = Console(width=100, record=True)
-    verdict.print(console)
-    text = console.export_text()
-    assert "DIFFERENT" in text
-    assert "alerts: expected [1]x" in text

@@ -60,8 +60,3 @@ def test_a_stop_cuts_off_an_epoch_that_is_stuck(bench: Bench, hold: Path, monkey
     assert bench.generation().state == "stopped"
     assert "found no committed epoch" in str(bench.catalog.requests.get(asked.id).error)
     assert bench.checkpoints.newest() is None
-
-
-@pytest.mark.parametrize(("epoch_s", "expected_s"), [(0, 30), (15, 30), (20, 40), (50, 100), (600, 100)])
-def test_an_epoch_has_twice_the_time_of_the_one_before_it_within_bounds(epoch_s: float, expected_s: float) -> None:
-    assert patience.patience_s(epoch_s) == expected_s

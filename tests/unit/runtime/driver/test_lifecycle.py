@@ -126,3 +126,26 @@ def test_a_driver_that_hung_commits_nothing_if_it_wakes_up(catalog: Catalog) -> 
     assert killed.is_set()
     with pytest.raises(CommitForbiddenError, match="because its generation has ended"), lifecycle.committing():
         pass
+
+
+def test_commits_are_forbidden_once_the_job_is_stopping() -> None:
+    lifecycle = Lifecycle()
+    inside, leave = threading.Event(), threading.Event()
+
+    def commit() -> None:
+        with lifecycle.committing():
+            inside.set()
+            leave.wait(10)
+
+    committer = threading.Thread(target=commit, daemon=True)
+    committer.start()
+    inside.wait(10)
+    stopper = threading.Thread(target=lifecycle.close, args=("a test asks",), daemon=True)
+    stopper.start()
+    stopper.join(0.3)
+    assert stopper.is_alive(), "a stop waits for the manifest that is being written"
+    leave.set()
+    committer.join(10)
+    stopper.join(10)
+    with pytest.raises(Exception, match="a test asks"), lifecycle.committing():
+        pass
