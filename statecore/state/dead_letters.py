@@ -84,7 +84,7 @@ class HeldBack:
         self._held: list[Callable[[], None]] | None = None
 
     def hold(self) -> None:
-        """Begin a record."""
+        """Start buffering one record's outputs, so that a failure can discard them."""
         self._held = []
 
     def release(self) -> None:

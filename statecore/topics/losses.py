@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Loss(NamedTuple):
-    """A partition without the record that is wanted next.
+    """A Kafka partition whose next offset no longer exists.
 
     Attributes:
         wanted: Offset of that record.

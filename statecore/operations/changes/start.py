@@ -42,7 +42,7 @@ class StartJob(Step):
         """Begin: ``ask`` takes the lease and gives it back."""
 
     def ask(self) -> None:
-        """Record what is wanted.
+        """Set the desired state to running, at the size that was asked for.
 
         Raises:
             ConfigurationError: The job runs at another parallelism, or cannot have this size.

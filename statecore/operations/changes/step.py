@@ -78,7 +78,7 @@ class Step:
         return None
 
     def ask(self) -> None:
-        """Record what is wanted."""
+        """Record the desired state, or send a request; nothing by default."""
 
     def look(self) -> Finding:
         """Look once whether the step is done."""

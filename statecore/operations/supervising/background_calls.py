@@ -34,7 +34,7 @@ class BackgroundCalls:
             thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait for the calls that began since the last wait, but not for long."""
+        """Wait up to ``timeout_s`` for the calls started since the previous wait."""
         _join(self._begun, timeout_s)
         self._begun.clear()
 
@@ -45,7 +45,7 @@ class BackgroundCalls:
         return {name: seconds for name, seconds in pending.items() if seconds >= after_s}
 
     def close(self, timeout_s: float) -> None:
-        """Begin no further call, and wait for those under way, but not for long."""
+        """Begin no further call, and wait up to ``timeout_s`` for those under way."""
         self._closed = True
         _join([thread for thread, _ in self._pending.values()], timeout_s)
 

@@ -1,4 +1,4 @@
-"""Which of its checkpoints a query goes on from after a rollback.
+"""Select the checkpoint that a query resumes from after a rollback.
 
 ::
 

@@ -122,8 +122,8 @@ def _run(
             failure = _ended(query)
     if lifecycle.superseded:
         raise CommitError(
-            f"found a newer generation of job {generation.job!r}; expected generation {generation.generation} to be "
-            "the newest; this driver stopped without committing"
+            f"generation {generation.generation} of job {generation.job!r} stopped without committing: a newer "
+            "generation runs the job"
         )
     if control.request is None:
         # A stop forbids commits first, so the epoch that it cancels fails as well; this was not a stop.

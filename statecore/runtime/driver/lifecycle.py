@@ -92,10 +92,7 @@ class Lifecycle:
         """
         with self._commit:
             if self.closed:
-                raise CommitForbiddenError(
-                    f"found an epoch ready to commit; expected none, because {self._closed_because}; "
-                    "the epoch is not committed and will be replayed"
-                )
+                raise CommitForbiddenError(f"epoch not committed: {self._closed_because}; the next driver replays it")
             yield
 
     def committed(self, report: EpochReport) -> None:

@@ -124,8 +124,7 @@ def _run(
     figures.wait()
     if lifecycle.superseded:
         raise CommitError(
-            f"found a newer generation of job {job.name!r}; expected generation {claimed.generation} to be the newest; "
-            "this driver stopped"
+            f"generation {claimed.generation} of job {job.name!r} stopped: a newer generation runs the job"
         )
     if control.request is None and failure is not None:
         _refuse_another_user(job, failure)

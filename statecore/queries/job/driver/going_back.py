@@ -61,8 +61,8 @@ def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
     newest = catalog.generations.newest(job.name)
     if newest is None or newest.generation != generation or newest.ended:
         raise CommitError(
-            f"found a newer generation of job {job.name!r}; expected generation {generation} to be the newest; this "
-            "driver leaves it to that one"
+            f"generation {generation} of job {job.name!r} stopped before its first batch: a newer generation runs the "
+            "job"
         )
     return catalog.jobs.set_desired(job.name, checkpoint=target)
 
