@@ -6,7 +6,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import DAG, Param
 from statecore_airflow.notifications.job import Event, JobNotifier
 
-from statecore.operations.submit import PROGRAMS
+from statecore.operations.kinds import PROGRAMS
 
 # One expression, so that native rendering passes on the list itself and does not parse text.
 ARGUMENTS = (

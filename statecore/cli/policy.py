@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 from rich.markup import escape
 
-from statecore.catalog import Catalog, DecisionRecord, JobRecord
+from statecore.catalog import Catalog, DecisionRecord
 from statecore.cli.ladder import drawing
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, print_json, table, utc
-from statecore.errors import ConfigurationError
 from statecore.operations.autoscaling.evaluation import diagnosis_of
 from statecore.operations.autoscaling.figures import figures_of
-from statecore.operations.kinds import require_statecore_job
+from statecore.operations.kinds import kind_of
 from statecore.policy import BLOCKS_AFTER, blocked_words, estimate_drain, ladder, policy_settings
 
 _OBSERVE = (
@@ -121,7 +120,7 @@ def set_policy(
     }
     with Catalog(catalog) as opened:
         before = opened.policies.find(name)
-        known = _method_of(opened.jobs.get(name), method) | ({} if before is None else before.settings)
+        known = kind_of(opened.jobs.get(name)).policy_method(method) | ({} if before is None else before.settings)
         settings = policy_settings({**known, **{key: value for key, value in given.items() if value is not None}})
         enabled = (before is None or before.enabled) if on is None else on
         made = opened.policies.set(name, msgspec.to_builtins(settings), enabled=enabled)
@@ -129,20 +128,6 @@ def set_policy(
         print_json({"job": name, "enabled": enabled, "settings": settings})
         return
     print(f"{name}: policy {made.state}, parallelism {settings.min_parallelism} to {settings.max_parallelism}")
-
-
-def _method_of(job: JobRecord, asked: str | None) -> dict[str, Any]:
-    """Return the method that a policy of the job begins with, and refuse one that it cannot have."""
-    if job.is_query:
-        if asked not in (None, "rewrite"):
-            require_statecore_job(job, f"the method {asked}", "leave --method out")
-        return {"method": "rewrite"}
-    if asked == "rewrite":
-        raise ConfigurationError(
-            f"found the method rewrite for a policy of job {job.name!r}; expected live or by_reference, which copy no "
-            "state; a rewrite is for queries of Spark's own"
-        )
-    return {}
 
 
 def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:

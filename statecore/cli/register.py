@@ -13,9 +13,8 @@ from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, pairs
 from statecore.cli.output import note, print_json, spinner
 from statecore.errors import ConfigurationError
-from statecore.model import default_max_parallelism
-from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.operations.job_file_check import check_job_file
+from statecore.operations.kinds import JobKind, SparkQuery, StatecoreJob, kind_of
 from statecore.queries.job.registration import partitions_of
 from statecore.queries.reading.files import canonical_url
 from statecore.snapshot.job_files import keep_job_file, read_job_file, read_source
@@ -77,6 +76,7 @@ def register_job(
     A running driver keeps the old definition; the next start uses the new one.
     """
     confs, settings = pairs("--conf", conf), pairs("--setting", setting)
+    asked_kind = StatecoreJob if query is None else SparkQuery
     artifact = _program(artifact, query, max_parallelism)
     asked = {
         "artifact": artifact if artifact is None or "://" in artifact else str(Path(artifact).resolve()),
@@ -90,10 +90,10 @@ def register_job(
     with Catalog(catalog) as opened:
         opened.create_schema(only_if_new=True)
         if name not in [known.name for known in opened.jobs.all()]:
-            definition = _complete(name, given, is_query=query is not None)
+            definition = _complete(name, given, asked_kind)
             DriverSettings.from_conf(_with({}, confs))
             new = read_source(definition["artifact"])
-            _check(definition["artifact"], new, _with({}, settings), is_query=query is not None)
+            _check(definition["artifact"], new, _with({}, settings), asked_kind)
             job = opened.jobs.register(
                 name,
                 **definition,
@@ -104,13 +104,14 @@ def register_job(
             )
         else:
             known = opened.jobs.get(name)
-            if artifact is not None and known.is_query != (query is not None):
-                raise typer.BadParameter(_other_option(known))
+            kind = kind_of(known)
+            if artifact is not None and not isinstance(kind, asked_kind):
+                raise typer.BadParameter(_other_option(kind))
             source = _registered(known) if artifact is None else read_source(given["artifact"])
             if artifact is not None or settings:
                 path = given.get("artifact", known.artifact)
                 source_now = read_source(path) if source is None else source
-                _check(path, source_now, _with(known.settings, settings), is_query=known.is_query)
+                _check(path, source_now, _with(known.settings, settings), type(kind))
             with alone(opened.leases, name):
                 known = opened.jobs.get(name)
                 _require_free_of(opened.generations, known, given)
@@ -127,10 +128,7 @@ def register_job(
     if as_json:
         print_json({"job": job.name, "parallelism": job.parallelism, "max_parallelism": job.max_parallelism})
         return
-    if job.is_query:
-        print(f"registered {job.name}: a query of Spark's own, {job.parallelism} state partitions")
-        return
-    print(f"registered {job.name}: parallelism {job.parallelism}, max parallelism {job.max_parallelism}")
+    print(f"registered {job.name}: {kind_of(job).size()}")
 
 
 def _program(artifact: str | None, query: str | None, max_parallelism: int | None) -> str | None:
@@ -145,9 +143,9 @@ def _program(artifact: str | None, query: str | None, max_parallelism: int | Non
     return artifact if query is None else query
 
 
-def _other_option(known: JobRecord) -> str:
-    kind, option = ("a query of Spark's own", "--query") if known.is_query else ("a job of statecore", "--artifact")
-    return f"found that {known.name!r} is {kind}; expected its file with {option}; or register another job"
+def _other_option(known: JobKind) -> str:
+    option = known.options["artifact"]
+    return f"found that {known.job.name!r} is {known.title}; expected its file with {option}; or register another job"
 
 
 def _require_free_of(generations: Generations, known: JobRecord, given: dict[str, Any]) -> None:
@@ -170,16 +168,14 @@ def _of_checkpoint(known: JobRecord, given: dict[str, Any]) -> dict[str, Any]:
     return given if found is None else {**given, "parallelism": found}
 
 
-def _complete(name: str, given: dict[str, Any], *, is_query: bool) -> dict[str, Any]:
+def _complete(name: str, given: dict[str, Any], kind: type[JobKind]) -> dict[str, Any]:
     """Return the definition of a new job; a missing option is wrong usage."""
-    needed = {"artifact": "--artifact", "store": "--store", "master_url": "--master", "parallelism": "--parallelism"}
-    if is_query:
-        needed |= {"artifact": "--query", "checkpoint": "--checkpoint"}
-    elif "checkpoint" in given:
+    needed = {**kind.options, "store": "--store", "master_url": "--master", "parallelism": "--parallelism"}
+    if "checkpoint" in given and "checkpoint" not in needed:
         raise typer.BadParameter(
             "found --checkpoint without --query; expected it for a query of Spark's own; add --query, or leave it out"
         )
-    if is_query and {"checkpoint", "store"} <= given.keys():
+    if {"checkpoint", "store"} <= given.keys():
         found = partitions_of(given["checkpoint"], given.get("parallelism"))
         given = given if found is None else {**given, "parallelism": found}
     missing = [option for field, option in needed.items() if field not in given]
@@ -188,8 +184,7 @@ def _complete(name: str, given: dict[str, Any], *, is_query: bool) -> dict[str, 
             f"found no {', '.join(missing)} for {name!r}, which is not registered yet; expected them for a new job; "
             "add them, or correct the name"
         )
-    groups = MAX_KEY_GROUPS if is_query else default_max_parallelism(given["parallelism"])
-    return {"max_parallelism": groups, **given}
+    return {"max_parallelism": kind.max_parallelism(given["parallelism"]), **given}
 
 
 def _registered(job: JobRecord) -> bytes | None:
@@ -204,10 +199,10 @@ def _kept(definition: Mapping[str, Any], source: bytes | None) -> str | None:
     return None if source is None else keep_job_file(open_store(definition["store"]), definition["artifact"], source)
 
 
-def _check(artifact: str, source: bytes, settings: Mapping[str, str], *, is_query: bool) -> None:
+def _check(artifact: str, source: bytes, settings: Mapping[str, str], kind: type[JobKind]) -> None:
     """Check a job file or query file before it is registered; note what could not be checked here."""
     with spinner("checking the job file"):
-        unchecked = check_job_file(artifact, source, settings, is_query=is_query)
+        unchecked = check_job_file(artifact, source, settings, kind.file)
     if unchecked is not None:
         note(f"note: {unchecked}; if the supervisor's machine lacks it too, drivers will fail")
 

@@ -15,7 +15,7 @@ from statecore.cli.copying import watched
 from statecore.cli.driver import answer, live_driver
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, unique_name
 from statecore.cli.output import console, print_json, spinner, table, utc
-from statecore.operations.submit import PROGRAMS
+from statecore.operations.kinds import PROGRAMS
 from statecore.snapshot.checkpoints import CheckpointStore
 
 

@@ -6,14 +6,13 @@ from typing import Annotated
 
 import typer
 
-from statecore.catalog import Catalog, JobRecord
+from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import note, print_json
 from statecore.cli.steps import carry_out, shell_change
 from statecore.errors import RequestFailedError, StepFailedError
 from statecore.operations.changes import StopWithSavepoint, TakeLease
-from statecore.queries.job.current_checkpoint import newest_batch
-from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.operations.kinds import JobKind, kind_of
 
 
 def stop_job(
@@ -42,23 +41,16 @@ def stop_job(
         store = change.store()
         url = None if path is None else store.describe(path)
         if url is None:
-            kept = _kept_of_query(opened.jobs.get(name)) if opened.jobs.get(name).is_query else _kept(store)
-            note(f"{name} {'was stopped before' if was_stopped else 'is stopped'}; {kept}")
+            resumes = _resumes(kind_of(opened.jobs.get(name)))
+            note(f"{name} {'was stopped before' if was_stopped else 'is stopped'}; {resumes}")
     if as_json:
         print_json({"job": name, "savepoint": url})
     elif url is not None:
         print(url)
 
 
-def _kept(store: CheckpointStore) -> str:
-    newest = store.newest()
+def _resumes(kind: JobKind) -> str:
+    newest = kind.newest()
     if newest is None:
-        return "it has not committed an epoch, so there is no savepoint"
-    return f"this command made no savepoint; a start resumes from epoch {newest.epoch} of lineage {newest.lineage}"
-
-
-def _kept_of_query(job: JobRecord) -> str:
-    batch = newest_batch(job)
-    if batch is None:
-        return "it has not committed a batch, so there is no savepoint"
-    return f"this command made no savepoint; a start resumes after batch {batch} of {job.checkpoint}"
+        return f"no {kind.unit} is committed, so there is no savepoint"
+    return f"this command made no savepoint; a start resumes from {newest}"

@@ -24,19 +24,31 @@ _OWN = ("statecore", "pyspark")
 _TIMEOUT_S = 45.0
 
 
-class _Kind(NamedTuple):
+class FileKind(NamedTuple):
+    """How a file with a program is checked.
+
+    Attributes:
+        child: Arguments of the Python that runs it.
+        name: What it is called.
+        entry: The function that it defines.
+        describes: What that function describes.
+
+    """
+
     child: tuple[str, ...]
     name: str
     entry: str
     describes: str
 
 
-_JOB = _Kind(("-m", "statecore.runtime.job_file_check"), "job file", "build(job)", "a job")
+JOB_FILE = FileKind(("-m", "statecore.runtime.job_file_check"), "job file", "build(job)", "a job")
 # Its build needs a session of Spark, so it is only looked for.
-_QUERY = _Kind(("-m", "statecore.queries.job.query_file_check"), "query file", "build(spark, settings)", "a query")
+QUERY_FILE = FileKind(
+    ("-m", "statecore.queries.job.query_file_check"), "query file", "build(spark, settings)", "a query"
+)
 
 
-def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str], *, is_query: bool = False) -> str | None:
+def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str], kind: FileKind) -> str | None:
     """Check that a job file compiles and that its ``build(job)`` describes a job that can run.
 
     A copy of it runs, as in a driver, in a child process without the environment's credentials.
@@ -45,7 +57,7 @@ def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str], *,
         artifact: Path or URL that it comes from, for messages.
         source: The file.
         settings: The job's.
-        is_query: Whether it is a query file: it is loaded then, and its ``build`` not called.
+        kind: ``JOB_FILE``, or ``QUERY_FILE``: it is loaded then, and its ``build`` not called.
 
     Returns:
         What could not be checked, because a package or a variable is missing here; None if everything was.
@@ -54,7 +66,6 @@ def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str], *,
         JobDefinitionError: The file is wrong; the message has the line and the reason.
 
     """
-    kind = _QUERY if is_query else _JOB
     try:
         compile(source, artifact, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -69,7 +80,7 @@ def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str], *,
         return _built(kind, artifact, str(copy), settings)
 
 
-def _built(kind: _Kind, artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
+def _built(kind: FileKind, artifact: str, path: str, settings: Mapping[str, str]) -> str | None:
     """Run ``build(job)`` of a local file; return what could not be checked."""
     child = subprocess.Popen(
         [sys.executable, *kind.child],
@@ -112,13 +123,13 @@ def _built(kind: _Kind, artifact: str, path: str, settings: Mapping[str, str]) -
     raise _wrong(kind, f"{place}: {wrong['reason'].replace(path, artifact)}")
 
 
-def _late(kind: _Kind, artifact: str) -> JobDefinitionError:
+def _late(kind: FileKind, artifact: str) -> JobDefinitionError:
     return _wrong(
         kind, f"{artifact}: it did not return in time; it must only describe {kind.describes}, and read no data"
     )
 
 
-def _wrong(kind: _Kind, what: str) -> JobDefinitionError:
+def _wrong(kind: FileKind, what: str) -> JobDefinitionError:
     return JobDefinitionError(
         f"found a {kind.name} that fails, {what}; expected {kind.entry} to describe {kind.describes}; correct the file "
         "or the job's settings"

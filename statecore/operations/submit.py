@@ -14,6 +14,7 @@ from statecore.catalog import GenerationRecord, JobRecord
 from statecore.cluster.spark_home import spark_environment
 from statecore.cluster.spark_submit import spark_submit
 from statecore.errors import ConfigurationError
+from statecore.operations.kinds import StatecoreJob, kind_of
 from statecore.redaction import SPARK_PATTERN
 from statecore.topics.client_settings import VARIABLE as KAFKA_VARIABLE
 
@@ -30,12 +31,6 @@ _DRAIN = {"spark.decommission.enabled": "true", "spark.storage.decommission.enab
 # that was 130 of its 280 calls into the JVM. A job may have it back.
 _NO_CALL_SITES = {"spark.python.sql.dataFrameDebugging.enabled": "false"}
 
-PROGRAMS = Path(__file__).resolve().parents[1] / "runtime" / "programs"
-"""The programs that spark-submit starts; as files, because it takes no module."""
-QUERY_PROGRAMS = Path(__file__).resolve().parents[1] / "queries" / "programs"
-"""The same for queries of Spark's own."""
-
-
 # Spark's own rule leaves private keys in plans, and so in the errors that quote them. A job may have its own.
 _REDACTED = {"spark.redaction.regex": SPARK_PATTERN}
 
@@ -48,7 +43,7 @@ class SparkSubmit:
     """Builds the command that runs a generation of a job.
 
     Attributes:
-        entry_point: The driver's program for jobs of statecore; None for ``stream.py`` of ``PROGRAMS``.
+        entry_point: The driver's program for jobs of statecore; None for their own.
 
     """
 
@@ -56,11 +51,12 @@ class SparkSubmit:
 
     def __call__(self, job: JobRecord, generation: GenerationRecord) -> list[str]:
         """Return the command; see ``submit_command``."""
-        entry_point = QUERY_PROGRAMS / "query.py" if job.is_query else self.entry_point or PROGRAMS / "stream.py"
+        kind = kind_of(job)
+        own = self.entry_point if isinstance(kind, StatecoreJob) else None
         # One file a job, which its next driver replaces.
         properties = Path(generation.log_path).with_name(f"{job.name}.properties")
         arguments = ["--job", job.name, "--generation", str(generation.generation)]
-        return submit_command(job, job.name, properties, entry_point, *arguments)
+        return submit_command(job, job.name, properties, own or kind.program, *arguments)
 
 
 def driver_environment(job: str) -> dict[str, str]:

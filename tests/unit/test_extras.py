@@ -15,7 +15,8 @@ from statecore.catalog import Catalog, ClusterRecord
 from statecore.cluster import cluster_for
 from statecore.errors import ConfigurationError, MissingExtraError
 from statecore.extras import require
-from statecore.operations.submit import PROGRAMS, SparkSubmit
+from statecore.operations.kinds import PROGRAMS
+from statecore.operations.submit import SparkSubmit
 from statecore.storage import open_store
 from statecore.supervisor import run_supervisor
 

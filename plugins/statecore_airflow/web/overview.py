@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from statecore.catalog import Catalog
+from statecore.operations.kinds import kind_of
 from statecore.operations.status.advice import advice
 from statecore.operations.status.job_status import DriverState, JobStatus, job_status
 from statecore_airflow.links.addresses import change_path
@@ -42,7 +43,7 @@ def summary(status: JobStatus) -> JobSummary:
     return JobSummary(
         name=job.name,
         checkpoint=job.checkpoint,
-        methods=["rewrite"] if job.is_query else ["live", "by_reference", "rewrite"],
+        methods=list(kind_of(job).methods),
         condition=_condition(status),
         error=status.error,
         advice=advice(status),

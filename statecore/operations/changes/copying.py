@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from statecore.catalog import JobRecord
 from statecore.operations.changes.spark_program import SparkProgram
-from statecore.operations.submit import QUERY_PROGRAMS, submit_command
+from statecore.operations.kinds import QUERY_PROGRAMS
+from statecore.operations.submit import submit_command
 from statecore.private_files import write_private
 from statecore.snapshot.job_files import read_job_file, read_source
 from statecore.storage import open_store

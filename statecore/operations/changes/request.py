@@ -9,12 +9,9 @@ import msgspec
 from statecore.catalog import Catalog, JobRecord, RescaleMethod
 from statecore.errors import ConfigurationError, RequestFailedError
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
-from statecore.operations.kinds import require_settled, require_statecore_job
+from statecore.operations.kinds import kind_of
 from statecore.operations.resizing import check_workers
 from statecore.operations.supervision import require_supervisor
-from statecore.queries.job.current_checkpoint import current_checkpoint
-from statecore.queries.reading.checkpoint import open_checkpoint
-from statecore.queries.reading.refusals import refuse
 
 WantedMethod = Literal["auto", "by_reference", "live", "rewrite"]
 """A rescale method, or ``auto``: ``live`` if a driver runs and max parallelism stays, else ``by_reference``."""
@@ -44,8 +41,9 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """Return the rescale method; ``auto`` depends on whether a driver runs now."""
         if self.method != "auto":
             return self.method
-        if catalog.jobs.get(self.job).is_query:
-            return "rewrite"
+        methods = kind_of(catalog.jobs.get(self.job)).methods
+        if len(methods) == 1:
+            return methods[0]
         stays = self.max_parallelism in (None, catalog.jobs.get(self.job).max_parallelism)
         return "live" if stays and self._driver_runs(catalog) else "by_reference"
 
@@ -62,16 +60,14 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
         """
         job = catalog.jobs.get(self.job)
-        if job.is_query:
-            self._check_query(job)
+        kind = kind_of(job)
+        kind.require_rescalable(self.parallelism, self.method, self.max_parallelism)
         self._check_sizes(job)
         check_workers(catalog.clusters, job, self.workers)
         if job.desired_state != "running":
-            size = "" if job.is_query else f" --parallelism {self.parallelism}"
-            when = "first" if job.is_query else "at the new parallelism"
             raise ConfigurationError(
                 f"found job {job.name!r} stopped; expected it to run, because a rescale starts it again; start it "
-                f"{when}: `statecore start {job.name}{size}`, or the DAG start"
+                f"{kind.start_first(self.parallelism)}"
             )
         if self.method == "live" and not catalog.generations.is_alive(catalog.generations.newest(self.job)):
             raise RequestFailedError(
@@ -81,14 +77,6 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.resolved(catalog) != "live" or self.workers is not None:
             require_supervisor(catalog, job.name)
         return job
-
-    def _check_query(self, job: JobRecord) -> None:
-        if self.method not in ("auto", "rewrite"):
-            require_statecore_job(job, f"the method {self.method}", "choose the method rewrite")
-        if self.max_parallelism is not None:
-            require_statecore_job(job, f"max parallelism {self.max_parallelism}", "leave it out: it has no key groups")
-        require_settled(job)
-        refuse(open_checkpoint(current_checkpoint(job)), self.parallelism)
 
     def _driver_runs(self, catalog: Catalog) -> bool:
         generations = catalog.generations.of(self.job, limit=2)
@@ -108,5 +96,5 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         check_parallelism(self.parallelism, groups, f" of job {job.name!r}")
         if self.workers is not None and self.workers < 1:
             raise ConfigurationError(
-                f"found {self.workers} workers for job {job.name!r}; expected at least 1; without workers nothing runs"
+                f"found {self.workers} workers for job {job.name!r}; expected at least 1; pass --workers 1 or more"
             )

@@ -40,7 +40,7 @@ class Restart(Step):
         return run.stops_job
 
     def ask(self) -> None:
-        """Record what is wanted."""
+        """Set the desired state to running, from the state that this run has made."""
         run, catalog = self.required_run(), self.change.catalog
         # An upgrade keeps the parallelism, so nothing is rescaled.
         start_from = run.rescaled or run.savepoint

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from statecore.catalog import JobRecord
 from statecore.operations.changes.spark_program import SparkProgram
-from statecore.operations.submit import PROGRAMS, submit_command
+from statecore.operations.kinds import PROGRAMS
+from statecore.operations.submit import submit_command
 
 
 class Rewrite(SparkProgram):

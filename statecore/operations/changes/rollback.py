@@ -5,14 +5,13 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from statecore.catalog import JobBefore, JobRecord, RescaleRunRecord
+from statecore.catalog import JobBefore, RescaleRunRecord
 from statecore.catalog.records import ROLLBACK
 from statecore.errors import StatecoreError
 from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.restart import find_driver, last_ended
 from statecore.operations.changes.step import Step
-from statecore.queries.job.current_checkpoint import current_checkpoint, newest_batch
-from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.operations.kinds import kind_of
 
 
 @dataclass(kw_only=True)
@@ -111,23 +110,14 @@ class Rollback(Step):
         job = self.change.catalog.jobs.get(self.change.job)
         if before is not None and before.desired_state == "stopped":
             return f"job {job.name!r} was rolled back: it is stopped, as before"
+        kind = kind_of(job)
         try:
-            epoch = _newest_of_query(job) if job.is_query else _newest(job)
+            epoch = kind.newest() or f"no {kind.unit}"
         except StatecoreError as error:
             # The job is restored; an unreachable store must not keep the run from ending.
             epoch = f"its newest epoch, which cannot be read now: {error}"
         workers = "" if before is None or before.workers is None else f" and {before.workers} workers"
         return f"job {job.name!r} was rolled back to parallelism {job.parallelism}{workers}, and resumes from {epoch}"
-
-
-def _newest(job: JobRecord) -> str:
-    newest = CheckpointStore.at(job.store).newest()
-    return "no epoch" if newest is None else f"epoch {newest.epoch} of lineage {newest.lineage}"
-
-
-def _newest_of_query(job: JobRecord) -> str:
-    batch = newest_batch(job)
-    return "no batch" if batch is None else f"batch {batch} of {current_checkpoint(job)}"
 
 
 def _failure(run: RescaleRunRecord | None) -> str:

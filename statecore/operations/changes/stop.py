@@ -11,9 +11,9 @@ from statecore.errors import MissingFileError, StatecoreError, StepFailedError
 from statecore.operations.changes.change import now_ms
 from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.step import Step
+from statecore.operations.kinds import kind_of
 from statecore.operations.status.verification import patience_ms
 from statecore.operations.supervision import require_supervisor
-from statecore.queries.job.current_checkpoint import newest_batch
 from statecore.queries.job.savepoints import take_savepoint
 from statecore.snapshot.resume_point import find_resume_point
 
@@ -116,10 +116,7 @@ class StopWithSavepoint(Step):
         return lease is not None and lease.before is not None and lease.before.desired_state == "stopped"
 
     def _has_epoch(self) -> bool:
-        job = self.change.catalog.jobs.get(self.change.job)
-        if job.is_query:
-            return newest_batch(job) is not None
-        return self.change.store().newest() is not None
+        return kind_of(self.change.catalog.jobs.get(self.change.job)).newest() is not None
 
     def _earlier(self) -> str | None:
         run = self.change.run()

@@ -13,9 +13,8 @@ from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.lease import TakeLease
 from statecore.operations.changes.step import Step
 from statecore.operations.changes.stop import StopWithSavepoint
-from statecore.operations.kinds import require_settled
+from statecore.operations.kinds import kind_of, require_settled
 from statecore.operations.supervision import require_supervisor
-from statecore.queries.job.current_checkpoint import current_checkpoint, newest_batch
 
 TRIAL_TIMEOUT_S = 3_600.0
 """A trial restart reads all state."""
@@ -83,11 +82,12 @@ class BeginUpgrade(TakeLease):
     def finish(self) -> None:
         """Try a query where Spark may refuse it."""
         job, checked = self.change.catalog.jobs.get(self.change.job), self._check().result
-        if not job.is_query or newest_batch(job) is None:
+        checkpoint = kind_of(job).checkpoint_to_try()
+        if checkpoint is None:
             return
         assert checked is not None
         new = dataclasses.replace(job, artifact=self.artifact, artifact_sha256=checked["sha256"])
-        self._trial = TryQuery(new, current_checkpoint(job))
+        self._trial = TryQuery(new, checkpoint)
         self._trial.run(TRIAL_TIMEOUT_S, self.change)
 
     def cancel(self) -> None:

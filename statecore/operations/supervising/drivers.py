@@ -14,6 +14,7 @@ import psutil
 from statecore.catalog import GenerationRecord, Generations, JobRecord
 from statecore.cluster.processes import SessionLeader, spawn
 from statecore.errors import GenerationClaimedError
+from statecore.operations.kinds import kind_of
 from statecore.operations.submit import driver_environment
 
 log = logging.getLogger(__name__)
@@ -54,8 +55,7 @@ class Drivers:
             log.info("%s", refusal)
             return
         number = claimed.generation
-        if job.is_query:
-            # No store refuses its batches, as it does the epochs of a job of statecore.
+        if kind_of(job).ends_earlier_drivers:
             self._end_earlier(job.name, number)
         try:
             command = self._launch(job, claimed)

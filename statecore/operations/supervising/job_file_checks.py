@@ -15,6 +15,7 @@ from pathlib import Path
 from statecore.catalog import Catalog, JobRecord, RequestRecord
 from statecore.errors import CatalogError, JobDefinitionError, StatecoreError
 from statecore.operations.job_file_check import check_job_file
+from statecore.operations.kinds import kind_of
 from statecore.snapshot.job_files import keep_job_file, read_source
 from statecore.storage import open_store
 from statecore.storage.urls import Place, parse_url
@@ -100,7 +101,7 @@ def _foreign(artifact: str, roots: Sequence[str]) -> JobDefinitionError:
 
 
 def _check(artifact: str, source: bytes, job: JobRecord) -> None:
-    unchecked = check_job_file(artifact, source, job.settings, is_query=job.is_query)
+    unchecked = check_job_file(artifact, source, job.settings, kind_of(job).file)
     if unchecked is not None and "environment variable" not in unchecked:
         raise JobDefinitionError(
             f"found that {unchecked}; expected it where drivers run; install it on the supervisor's machine"

@@ -16,7 +16,7 @@ from statecore_airflow.operators.step import StepOperator
 from statecore.catalog import RescaleMethod, RescaleRunRecord
 from statecore.catalog.job_names import write_job_names
 from statecore.cluster.ec2 import Ec2Settings
-from statecore.operations.submit import PROGRAMS
+from statecore.operations.kinds import PROGRAMS
 from tests.support.paths import REPO
 
 DAGS = REPO / "dags"

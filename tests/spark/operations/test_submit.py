@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from statecore.operations.submit import PROGRAMS
+from statecore.operations.kinds import PROGRAMS
 from tests.support.submit import command
 
 STREAM = PROGRAMS / "stream.py"

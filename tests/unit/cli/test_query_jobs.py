@@ -147,11 +147,11 @@ class TestStop:
         run("start", "totals")
         done = run("stop", "totals")
         assert (done.returncode, done.stdout) == (0, "")
-        assert "it has not committed a batch" in done.stderr
+        assert "no batch is committed" in done.stderr
 
     def test_a_stopped_one_says_where_a_start_goes_on(self, tmp_path: Path, made: Handmade) -> None:
         register(tmp_path)
-        assert f"a start resumes after batch 2 of {made.root}" in run("stop", "totals").stderr
+        assert f"a start resumes from batch 2 of {made.root}" in run("stop", "totals").stderr
 
     def test_a_damaged_checkpoint_is_stopped_and_not_cloned(self, tmp_path: Path, made: Handmade) -> None:
         register(tmp_path)

@@ -60,7 +60,7 @@ class TestStop:
         catalog.jobs.set_desired(job, state="running")
         done = run("stop", job)
         assert (done.returncode, done.stdout) == (0, "")
-        assert done.stderr == "orders is stopped; it has not committed an epoch, so there is no savepoint\n"
+        assert done.stderr == "orders is stopped; no epoch is committed, so there is no savepoint\n"
         assert catalog.jobs.get(job).desired_state == "stopped"
         committed(store)
         again = run("stop", job).stderr
@@ -74,7 +74,7 @@ class TestStop:
             catalog.generations.claim(job, log_path="/l")
             assert catalog.generations.heartbeat(job, 1)
             catalog.jobs.set_desired(job, state="running")
-            assert "orders is stopped; it has not committed an epoch" in run("stop", job).stderr
+            assert "orders is stopped; no epoch is committed" in run("stop", job).stderr
             assert not catalog.generations.heartbeat(job, 1)
 
     def test_while_a_roll_back_is_pending_the_savepoint_is_of_what_the_job_should_start_from(
@@ -118,7 +118,7 @@ class TestStop:
         with running(url, store):
             done = run("stop", job)
             assert not catalog.generations.is_alive(catalog.generations.newest(job))
-        said = "orders is stopped; it has not committed an epoch, so there is no savepoint\n"
+        said = "orders is stopped; no epoch is committed, so there is no savepoint\n"
         assert done == (0, "", said)
         assert catalog.jobs.get(job).desired_state == "stopped"
 

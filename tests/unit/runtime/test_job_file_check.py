@@ -12,7 +12,7 @@ import pytest
 from statecore.catalog import Catalog, RequestRecord
 from statecore.errors import JobDefinitionError
 from statecore.operations import job_file_check
-from statecore.operations.job_file_check import check_job_file
+from statecore.operations.job_file_check import JOB_FILE, QUERY_FILE, check_job_file
 from statecore.operations.supervising.job_file_checks import JobFileChecks
 from statecore.runtime import job_file_check as child
 from statecore.snapshot.job_files import read_job_file, read_source
@@ -38,7 +38,7 @@ def build(job):
 def check(tmp_path: Path, text: str, **settings: str) -> str | None:
     path = tmp_path / "orders.py"
     path.write_text(text)
-    return check_job_file(str(path), path.read_bytes(), settings)
+    return check_job_file(str(path), path.read_bytes(), settings, JOB_FILE)
 
 
 def test_a_sound_job_file_is_built_with_its_settings(tmp_path: Path) -> None:
@@ -64,16 +64,16 @@ def test_a_query_file_is_loaded_and_its_build_not_called(tmp_path: Path, text: s
     path = tmp_path / "orders.py"
     path.write_text(text)
     if reason is None:
-        assert check_job_file(str(path), path.read_bytes(), {}, is_query=True) is None
+        assert check_job_file(str(path), path.read_bytes(), {}, QUERY_FILE) is None
     else:
         with pytest.raises(JobDefinitionError, match=reason):
-            check_job_file(str(path), path.read_bytes(), {}, is_query=True)
+            check_job_file(str(path), path.read_bytes(), {}, QUERY_FILE)
 
 
 def test_a_query_file_may_need_what_is_only_where_drivers_run(tmp_path: Path) -> None:
     path = tmp_path / "orders.py"
     path.write_text("import gone_for_good\ndef build(spark, settings): ...")
-    found = check_job_file(str(path), path.read_bytes(), {}, is_query=True)
+    found = check_job_file(str(path), path.read_bytes(), {}, QUERY_FILE)
     assert found is not None
     assert "imports gone_for_good, which is not installed here, so build(spark, settings) was not run" in found
 
@@ -100,19 +100,20 @@ def test_a_wrong_job_file_is_refused_with_its_line(tmp_path: Path, text: str, re
         check(tmp_path, text)
 
 
-def test_one_that_does_not_return_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_return_is_ended(tmp_path: Path) -> None:
     assert child.TIMEOUT_S <= 30
     hangs = ("-c", "import signal; signal.alarm(1); signal.pause()")
-    monkeypatch.setattr(job_file_check, "_JOB", job_file_check._JOB._replace(child=hangs))
+    path = tmp_path / "orders.py"
+    path.write_text(SOUND)
     with pytest.raises(JobDefinitionError, match="did not return in time"):
-        check(tmp_path, SOUND)
+        check_job_file(str(path), path.read_bytes(), {}, JOB_FILE._replace(child=hangs))
 
 
 def test_one_in_a_store_is_fetched_first_and_named_by_its_url(tmp_path: Path) -> None:
     (tmp_path / "orders.py").write_text("x = 1\n")
     url = f"file://{tmp_path}/orders.py"
     with pytest.raises(JobDefinitionError, match=rf"found no build\(job\) in {url}; expected one; define it"):
-        check_job_file(url, read_source(url), {})
+        check_job_file(url, read_source(url), {}, JOB_FILE)
     with pytest.raises(JobDefinitionError, match="found no job file"):
         read_source(f"file://{tmp_path}/typo.py")
 
@@ -205,7 +206,7 @@ def test_a_child_that_does_not_answer_is_an_error_of_the_job_file(tmp_path: Path
     path = tmp_path / "job.py"
     path.write_text(content)
     with pytest.raises(JobDefinitionError, match=message):
-        check_job_file(str(path), path.read_bytes(), {})
+        check_job_file(str(path), path.read_bytes(), {}, JOB_FILE)
 
 
 def test_what_a_job_file_leaves_running_does_not_hold_the_check(
@@ -215,4 +216,4 @@ def test_what_a_job_file_leaves_running_does_not_hold_the_check(
     path.write_text("import subprocess\ndef build(job):\n    subprocess.Popen(['sleep', '300'])\n")
     monkeypatch.setattr(job_file_check, "_TIMEOUT_S", 2.0)
     with pytest.raises(JobDefinitionError, match="did not return in time"):
-        check_job_file(str(path), path.read_bytes(), {})
+        check_job_file(str(path), path.read_bytes(), {}, JOB_FILE)
