@@ -17,7 +17,7 @@ from stack.processes import Processes, StackError, tail
 from statecore.catalog.job_names import JOBS_VARIABLE
 from statecore.cluster.ports import free_ports
 
-REPO = Path(__file__).resolve().parents[2]
+REPO = Path(__file__).resolve().parents[1]
 USER = "admin"
 PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 """The parts of Airflow; each is a command of ``airflow``."""

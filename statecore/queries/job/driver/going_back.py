@@ -27,7 +27,7 @@ _CONF = (
     "spark.sql.",
 )
 _ERROR = "error: "
-_PROGRAM = Path(__file__).resolve().parents[1] / "programs" / "rescale.py"
+_PROGRAM = Path(__file__).resolve().parents[2] / "programs" / "rescale.py"
 
 
 def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
