@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Generator, Iterator
+from collections.abc import Collection, Generator, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -44,6 +44,7 @@ class Meter:
         self._ours: dict[Process, bool] = {}
         self._used: dict[Process, float] = {}
         self._parents: dict[Process, int] = {}
+        self._reaped: dict[int, float] = {}
         self._ended = 0.0
         self._lock = threading.Lock()
         self._total, self._sampled_at = 0.0, 0.0
@@ -63,24 +64,31 @@ class Meter:
 
     def _sample(self) -> float:
         """Return what all but this process itself have used, what it has waited for included."""
-        # A process that ends leaves its times to the parent that waits for it. One that was detached leaves them to
-        # init, which is not ours, so the last sample of it counts.
-        parents, used = dict[Process, int](), dict[Process, float]()
+        parents, used, reaped = dict[Process, int](), dict[Process, float](), dict[int, float]()
         for process in self._living():
             with contextlib.suppress(psutil.Error):
                 times = process.cpu_times()
                 key = (process.pid, process.create_time())
-                used[key] = times.children_user + times.children_system
+                parents[key] = process.ppid()
+                used[key] = reaped[process.pid] = times.children_user + times.children_system
                 if process.pid != os.getpid():
                     used[key] += times.user + times.system
-                parents[key] = process.ppid()
-        alive = {pid for pid, _ in used}
-        for key in self._used.keys() - used.keys():
-            if self._parents.get(key) not in alive:
-                self._ended += self._used[key]
-            self._ours.pop(key, None)
-        self._used, self._parents = used, parents
+        self._ended += self._unreaped(used.keys(), reaped)
+        self._used, self._parents, self._reaped = used, parents, reaped
         return sum(used.values()) + self._ended
+
+    def _unreaped(self, living: Collection[Process], reaped: Mapping[int, float]) -> float:
+        """Return what processes have used that ended since the last sample, and that no living parent of theirs has.
+
+        A process leaves its times to the parent that waits for it. One that was detached leaves them to init, and where
+        the parent ignores its children, as Spark's daemon of Python workers does, nobody has them.
+        """
+        left: dict[int, float] = defaultdict(float)
+        for key in self._used.keys() - living:
+            left[self._parents[key]] += self._used[key]
+            self._ours.pop(key, None)
+        taken = {parent: reaped[parent] - self._reaped.get(parent, 0.0) for parent in left if parent in reaped}
+        return sum(max(0.0, seconds - taken.get(parent, 0.0)) for parent, seconds in left.items())
 
     def _living(self) -> Iterator[psutil.Process]:
         """Yield the processes that are this one, below it, or marked; a child comes after its parent."""
