@@ -71,13 +71,15 @@ ROWS_OF = (
     "distinct-within-watermark",
     "join-full-outer",
     "groups-with-state",
-    "windows-of-join",
     "every-key",
-    "every-key-apart",
 )
+# The operators and the keys of those above, otherwise put together.
+FURTHER = ("windows-of-join", "every-key-apart")
 
 
-@pytest.mark.parametrize("stream", [BY_NAME[name] for name in ROWS_OF], ids=str)
+@pytest.mark.parametrize(
+    "stream", [*(BY_NAME[name] for name in ROWS_OF), *(nightly(BY_NAME[name]) for name in FURTHER)], ids=str
+)
 def test_rows_are_those_that_spark_reads_and_lie_where_spark_looks(spark, tmp_path, stream):
     checkpoint = open_checkpoint(str(run(spark, stream, tmp_path, stream.batches(0, 3), partitions=3)))
     total = 0
