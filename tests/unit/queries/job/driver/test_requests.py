@@ -98,7 +98,7 @@ class TestGoingBack:
 
         monkeypatch.setattr(going_back, "_copy", copy)
         if overtaken:
-            with pytest.raises(CommitError, match="leaves it to that one"):
+            with pytest.raises(CommitError, match="a newer generation runs the job"):
                 settled(catalog, catalog.jobs.get(JOB), 1)
             assert catalog.jobs.get(JOB).left_checkpoint == str(new.root)
         else:
