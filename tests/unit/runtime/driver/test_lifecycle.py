@@ -71,7 +71,7 @@ def test_a_draining_generation_commits_the_epoch_in_flight_and_begins_no_other()
     with pytest.raises(CommitForbiddenError, match="the next driver runs this epoch first"):
         lifecycle.check_open()
     lifecycle.close("a test asks")
-    with pytest.raises(CommitForbiddenError, match="because a test asks"), lifecycle.committing():
+    with pytest.raises(CommitForbiddenError, match="epoch not committed: a test asks"), lifecycle.committing():
         pass
 
 
@@ -124,7 +124,10 @@ def test_a_driver_that_hung_commits_nothing_if_it_wakes_up(catalog: Catalog) -> 
     newest = catalog.generations.newest(JOB)
     assert newest is not None and (newest.state, newest.error) == ("failed", "found no answer")
     assert killed.is_set()
-    with pytest.raises(CommitForbiddenError, match="because its generation has ended"), lifecycle.committing():
+    with (
+        pytest.raises(CommitForbiddenError, match="epoch not committed: its generation has ended"),
+        lifecycle.committing(),
+    ):
         pass
 
 
