@@ -26,8 +26,9 @@ help:
 	@echo "make demo SABOTAGE=1 lose a state file on purpose; must fail and name it"
 	@echo "make demo QUERY=1    the same with a query of Spark's own: its checkpoint from 2 to 6 state partitions"
 	@echo "make demo KAFKA=1    the same with Kafka: flights come through a topic, alerts go into one; needs Maven"
-	@echo "make unit            the quick tests, which need only Python, and what of statecore they cover"
+	@echo "make unit            the quick tests, which need only Python"
 	@echo "make test            every promise once: what make unit runs, then Spark, PostgreSQL, Kafka, Airflow, a browser"
+	@echo "make part FOLDERS=…  some folders of make test, where several machines share it"
 	@echo "make stories         two stories through a whole Airflow: a rescale from the form and back, and an outage"
 	@echo "make nightly         every test there is, all stories and queries included; takes hours"
 	@echo "make e2e             all stories: rescales, failures and kills through a whole Airflow; a quarter of an hour"
@@ -99,9 +100,10 @@ stop: setup
 
 PYTEST := $(BIN)/python -m pytest --dist worksteal --numprocesses
 
-# Three at a time on two cores: now and then one of them waits. The floor is what these tests cover, rounded down.
+# Three at a time on two cores: now and then one of them waits.
+UNIT = $(PYTEST) 3 -o tmp_path_retention_policy=failed
 unit: setup
-	@$(PYTEST) 3 -m "unit and not nightly" -o tmp_path_retention_policy=failed --cov=statecore --cov-report=term:skip-covered --cov-fail-under=87
+	@$(UNIT) -m "unit and not nightly"
 
 # Two at a time: each starts programs that run beside it.
 test: unit $(CLASSES) kafka
@@ -119,8 +121,10 @@ e2e: $(CLASSES) kafka
 stories: $(CLASSES)
 	@$(STORIES) -m "not nightly"
 
+# The floor is what all unit tests cover, rounded down. Tracing them takes as long again, so `make unit` does not.
 nightly: $(CLASSES) kafka
-	@$(PYTEST) 2 -m "not e2e"
+	@ALL_EXAMPLES=1 $(UNIT) -m unit --cov=statecore --cov-report=term:skip-covered --cov-fail-under=87
+	@ALL_EXAMPLES=1 $(PYTEST) 2 -m "not unit and not e2e"
 	@$(STORIES)
 
 # Every operator on every provider; `make test` tries each operator once.

@@ -1,4 +1,4 @@
-"""How many examples a property test tries: each its full number in CI, a quarter at a desk, where it runs often."""
+"""How many examples a property test tries: each its full number in the nightly run, else a quarter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-_SHARE = 1.0 if os.environ.get("CI") else 0.25
+_SHARE = 1.0 if os.environ.get("ALL_EXAMPLES") else 0.25
 _FEWEST = 5
 
 
@@ -14,7 +14,7 @@ def examples(count: int = 100) -> settings:
     """Return the settings of a property test.
 
     Args:
-        count: Number of examples in CI.
+        count: Number of examples in the nightly run.
 
     """
     return settings(

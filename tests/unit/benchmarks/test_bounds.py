@@ -20,6 +20,7 @@ print(json.dumps(value_state.ratios()))
 """
 
 
+@pytest.mark.nightly
 def test_a_read_modify_write_costs_at_most_6_of_a_dict_and_10_with_a_time_to_live() -> None:
     done = subprocess.run([sys.executable, "-c", _PROGRAM], cwd=REPO, capture_output=True, text=True, check=True)
     ratios = json.loads(done.stdout)

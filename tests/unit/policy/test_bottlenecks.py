@@ -72,6 +72,7 @@ def test_a_scale_in_that_a_trigger_makes_fall_behind_is_taken_back() -> None:
     assert played.slo_minutes == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("begins_with", "load", "within_s"), [(6, 20_000, 120), (8, 30_000, 120)])
 def test_a_job_that_was_idle_at_its_size_is_judged_by_what_it_did_at_another(
     begins_with: int, load: float, within_s: float
@@ -90,6 +91,7 @@ def test_a_job_that_was_idle_at_its_size_stays_there_while_it_does_enough() -> N
     assert sizes(played) == [(6, 1)]
 
 
+@pytest.mark.nightly
 def test_a_hot_key_is_known_where_epochs_have_become_long() -> None:
     world = World(parallelism=3, hot_key_share=0.4)
     played = play(Trace([0, HOUR, 2 * HOUR], [3_000, 15_000]), world)
@@ -117,6 +119,7 @@ def test_a_load_that_comes_and_goes_slowly_is_followed() -> None:
     assert played.core_hours <= 0.8 * 6 * max(each.to for each in played.decisions)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("rare_looks")
 def test_a_load_that_comes_and_goes_within_minutes_is_not_followed() -> None:
     trace = Trace(range(0, 6 * 3_600 + 1, 600), [18_000.0 if part % 2 else 9_000.0 for part in range(36)])

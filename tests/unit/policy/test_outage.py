@@ -113,6 +113,7 @@ def test_piles_that_come_again_get_the_size_that_is_through_in_time() -> None:
     assert played.slo_minutes < 4
 
 
+@pytest.mark.nightly
 def test_piles_that_are_late_for_a_few_seconds_are_not_worth_half_a_cluster_more() -> None:
     times = [at_s for pile_s in range(0, 12_000, 1_200) for at_s in (pile_s, pile_s + 15)]
     played = play(Trace([*times, 12_000], [60_000, 500] * 10))
@@ -120,6 +121,7 @@ def test_piles_that_are_late_for_a_few_seconds_are_not_worth_half_a_cluster_more
     assert 0 < played.slo_minutes < 0.03 * 200
 
 
+@pytest.mark.nightly
 def test_a_load_that_has_fallen_for_good_takes_two_steps_at_most() -> None:
     # From seven tenths of what nine subtasks do to less than one does.
     played = play(
