@@ -79,7 +79,7 @@ class Jobs:
             values["updated_ms"] = self._transactions.now_ms_in(connection)
             before = one(connection, jobs, jobs.c.name == name, kind=JobRecord)
             if before is not None and before.is_query != (checkpoint is not None):
-                raise _other_kind(before)
+                raise _other_kind(name, query=checkpoint is not None)
             if before is None or before.checkpoint != checkpoint:
                 values["left_checkpoint"] = None
             if before is None:
@@ -232,11 +232,11 @@ def _check_checkpoint(connection: Connection, checkpoint: str, job: str) -> None
         )
 
 
-def _other_kind(before: JobRecord) -> ConfigurationError:
+def _other_kind(name: str, *, query: bool) -> ConfigurationError:
     kinds = ("a job of statecore", "a query of Spark's own")
-    is_now, asked = kinds if not before.is_query else reversed(kinds)
+    is_now, asked = kinds if query else reversed(kinds)
     return ConfigurationError(
-        f"found that job {before.name!r} is {is_now}; expected it to stay one, because its state and savepoints are; "
+        f"found that job {name!r} is {is_now}; expected it to stay one, because its state and savepoints are; "
         f"register {asked} under another name"
     )
 

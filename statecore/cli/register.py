@@ -128,7 +128,7 @@ def register_job(
     if as_json:
         print_json({"job": job.name, "parallelism": job.parallelism, "max_parallelism": job.max_parallelism})
         return
-    print(f"registered {job.name}: {kind_of(job).size()}")
+    print(f"registered {job.name}: {kind_of(job).size(str(job.parallelism))}")
 
 
 def _program(artifact: str | None, query: str | None, max_parallelism: int | None) -> str | None:

@@ -7,19 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from statecore.catalog import Catalog, ClaimedSavepoint, Generations, JobRecord
+from statecore.catalog import Catalog, Generations, JobRecord
 from statecore.cli.lease import LeaseRenewal, alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, unique_name
 from statecore.cli.output import print_json, progress, utc
 from statecore.errors import ConfigurationError
-from statecore.operations.kinds import require_statecore_job, rescaled_running
+from statecore.operations.kinds import kind_of, rescaled_running
 from statecore.operations.resizing import check_workers
-from statecore.queries.job.start import begin_from
-from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import Manifest, fingerprint
-from statecore.snapshot.resume_point import known_generation
 from statecore.snapshot.settings import DriverSettings
-from statecore.storage import open_store
 
 
 def start_job(
@@ -75,14 +70,20 @@ def start_job(
         _check_kind(job, start_from, claim, parallelism)
         if accept_lost_records:
             remedy = "set the option failOnDataLoss of its source to false until it runs"
-            require_statecore_job(job, "--accept-lost-records", remedy)
+            kind_of(job).require_statecore_job("--accept-lost-records", remedy)
         if start_from is not None or parallelism is not None:
             _require_stopped(opened.generations, job)
         runs = newest is not None and newest.state == "running" and opened.generations.is_alive(newest)
         wishes: dict[str, Any] = {"parallelism": parallelism}
         if start_from is not None:
-            begin = _beginning_of_query if job.is_query else _beginning
-            wishes |= begin(job, start_from, roll_back, claim)
+            with progress("cloning the savepoint") as report:
+                wishes |= kind_of(job).beginning(
+                    absolute(start_from) if Path(start_from).exists() else start_from,
+                    unique_name("from"),
+                    roll_back=roll_back,
+                    claim=claim,
+                    report=report,
+                )
         # A clone may have taken longer than the catalog was reachable.
         renewal.check()
         wanted = opened.jobs.set_desired(
@@ -110,52 +111,13 @@ def start_job(
 
 def _check_kind(job: JobRecord, start_from: str | None, claim: bool, parallelism: int | None) -> None:
     """Refuse what a query of Spark's own cannot begin with."""
+    kind = kind_of(job)
     if claim:
-        require_statecore_job(job, "--claim", "leave it out: the job gets a clone; drop the savepoint when you like")
+        kind.require_statecore_job("--claim", "leave it out: the job gets a clone; drop the savepoint when you like")
     if start_from is not None and parallelism is not None:
-        require_statecore_job(job, "--parallelism with --from", "leave it out: the number is that of the savepoint")
+        kind.require_statecore_job("--parallelism with --from", "leave it out: the number is that of the savepoint")
     if parallelism not in (None, job.parallelism):
-        require_statecore_job(job, "--parallelism", rescaled_running(job, parallelism))
-
-
-def _beginning(job: JobRecord, start_from: str, roll_back: bool, claim: bool) -> dict[str, Any]:
-    """Return the catalog's fields for a start from a savepoint; refuse to lose epochs without --roll-back."""
-    own = CheckpointStore.at(job.store)
-    # A relative path is resolved here, against the directory of this shell.
-    store, path, asked = own.open(absolute(start_from) if Path(start_from).exists() else start_from)
-    if claim and asked.savepoint is None:
-        raise ConfigurationError(
-            f"found a checkpoint at {store.describe(path)}; expected a savepoint with --claim, because a checkpoint "
-            f"belongs to job {asked.job!r}; leave --claim out, or take a savepoint"
-        )
-    newest = own.newest()
-    if newest is not None and not roll_back and _epoch_of(asked) != _epoch_of(newest):
-        raise ConfigurationError(
-            f"found epoch {newest.epoch} of lineage {newest.lineage} committed in {job.store}; expected the job to "
-            f"begin with {store.describe(path)}, epoch {asked.epoch} of lineage {asked.lineage} of job {asked.job!r}; "
-            "add --roll-back to leave the newer epochs behind, or start without --from to resume from them"
-        )
-    return {
-        "start_from": store.describe(path),
-        "start_after": known_generation(own, newest, asked),
-        "roll_back": roll_back,
-        "claims_savepoint": ClaimedSavepoint(store.describe(path), fingerprint(asked)) if claim else None,
-        "max_parallelism": asked.max_parallelism,
-    }
-
-
-def _beginning_of_query(job: JobRecord, start_from: str, roll_back: bool, _claim: bool) -> dict[str, Any]:
-    """Return the catalog's fields for a query's start from a savepoint: a clone of it, which the query writes to."""
-    # As for a job of statecore, a path that is not here is one in the job's store.
-    is_elsewhere = "://" in start_from or Path(start_from).exists()
-    given = start_from if is_elsewhere else f"{open_store(job.store).url}/{start_from}"
-    with progress("cloning the savepoint") as report:
-        made = begin_from(job, absolute(given), unique_name("from"), roll_back=roll_back, report=report)
-    return {"checkpoint": made.url, "parallelism": made.partitions}
-
-
-def _epoch_of(manifest: Manifest) -> tuple[str, int, int]:
-    return manifest.job, manifest.lineage, manifest.epoch
+        kind.require_statecore_job("--parallelism", rescaled_running(job, parallelism))
 
 
 def _require_stopped(generations: Generations, job: JobRecord) -> None:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from statecore.catalog import Catalog, RescaleRunRecord, SourceTopics, StateFigures
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, lag, print_json, utc, waiting
+from statecore.operations.kinds import kind_of
 from statecore.operations.status.advice import advice, span
 from statecore.operations.status.job_status import JobStatus, job_status, summary
 from statecore.topics.lag import oldest_age_ms, records, skew
@@ -70,10 +71,7 @@ def _headline(status: JobStatus) -> str:
 
 def _lines(status: JobStatus) -> Iterator[tuple[str, str]]:
     job, figures, cluster = status.job, status.figures, status.cluster
-    if job.is_query:
-        yield "query of Spark", f"{_parallelism(status)} state partitions, in {escape(job.checkpoint or NOTHING)}"
-    else:
-        yield "parallelism", f"{_parallelism(status)} of at most {job.max_parallelism}"
+    yield "size", escape(kind_of(job).size(_parallelism(status)))
     if cluster is not None:
         yield "workers", f"{cluster.ready_workers} ready of {cluster.desired_workers} (cluster {escape(cluster.name)})"
     else:
@@ -86,10 +84,10 @@ def _lines(status: JobStatus) -> Iterator[tuple[str, str]]:
     for source in () if status.topics is None else status.topics.sources:
         yield f"topics of {escape(source.name)}", escape(_topics(source, status.now_ms))
     yield "lag", lag(status.waiting) if runs else NOTHING
-    if job.is_query and figures.epoch is not None:
-        yield "watermark", NOTHING if figures.epoch.watermark_ms is None else f"{utc(figures.epoch.watermark_ms)} UTC"
-        for each in figures.epoch.state:
-            yield f"state of {escape(each.operator)}", _state(each)
+    if figures.epoch is not None and figures.epoch.watermark_ms is not None:
+        yield "watermark", f"{utc(figures.epoch.watermark_ms)} UTC"
+    for each in () if figures.epoch is None else figures.epoch.state:
+        yield f"state of {escape(each.operator)}", _state(each)
     yield "newest epoch", _epoch(status)
     yield "newest savepoint", _savepoint(status)
     yield "lease", _lease(status)

@@ -7,14 +7,19 @@ import logging
 import subprocess
 import sys
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import Any
 
-from statecore.catalog import Catalog, JobRecord
+from statecore.catalog import Catalog, JobRecord, SavepointRecords, SystemClock
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CheckpointDamagedError, MissingFileError, StepFailedError, StorageError
 from statecore.queries.job import dropping
+from statecore.queries.job.savepoints import take_savepoint
 from statecore.queries.reading.origin import is_copy
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
+from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.resume_point import find_resume_point
 from statecore.snapshot.savepoints import drop_savepoint
 from statecore.snapshot.verify import verify
 from statecore.storage import open_store
@@ -51,6 +56,25 @@ class Savepoints(ABC):
         """
 
     @abstractmethod
+    def pin(self, catalog: Catalog, name: str, reason: str, generation: int) -> Mapping[str, Any]:
+        """Take a savepoint of what the job's next driver would resume from, while it has none.
+
+        Args:
+            catalog: Where it is recorded.
+            name: Name of the savepoint.
+            reason: Reason, kept with it.
+            generation: A claimed generation, which keeps drivers away.
+
+        Returns:
+            What a driver answers: ``savepoint``, its path in the job's store; ``lineage`` and ``epoch``.
+
+        Raises:
+            MissingFileError: There is no committed epoch.
+            StatecoreError: It cannot be taken.
+
+        """
+
+    @abstractmethod
     def drop(self, address: str, catalog: Catalog) -> int:
         """Remove a savepoint; return the freed bytes, 0 if it was gone.
 
@@ -69,21 +93,20 @@ class Savepoints(ABC):
         """Remove what rescales have left beside savepoints, and nothing has needed for so long."""
 
 
-def savepoints_of(job: JobRecord) -> Savepoints:
-    """Return the savepoints of a job."""
-    return _OfQuery(job) if job.is_query else _OfJob(job)
+class EpochSavepoints(Savepoints):
+    """Savepoints of a job of statecore: epochs that stay."""
 
-
-class _OfJob(Savepoints):
     def __init__(self, job: JobRecord) -> None:
         super().__init__(job)
         self._store = CheckpointStore.at(job.store)
 
     def address(self, path: str) -> str:
+        """Return the URL of its manifest."""
         whole = path if "://" in path or path.startswith("/") else self._store.describe(path)
         return whole if whole.endswith(f"/{MANIFEST}") else f"{whole.rstrip('/')}/{MANIFEST}"
 
     def check(self, address: str) -> str:
+        """Read every file that its manifest names."""
         store, _, manifest = open_savepoint(address)
         problems = verify(store, manifest)
         for problem in problems:
@@ -95,12 +118,34 @@ class _OfJob(Savepoints):
             )
         return f"{len(manifest.files())} files, {sum(ref.size for ref in manifest.files())} bytes"
 
+    def pin(self, catalog: Catalog, name: str, reason: str, generation: int) -> Mapping[str, Any]:
+        """Pin the newest epoch."""
+        job, store = self.job, self._store
+        point = find_resume_point(store, job, generation)
+        manifest = point.manifest
+        if point.foreign is not None:
+            raise MissingFileError(
+                f"found no epoch of job {job.name!r} since it should start from {job.start_from}, outside its "
+                "store; expected one for a savepoint; start the job and let it commit an epoch first"
+            )
+        if manifest is None:
+            raise MissingFileError(
+                f"found no committed epoch of job {job.name!r} in {store.files.url} and no live driver; "
+                "expected one of them for a savepoint; start the job and let it commit an epoch first"
+            )
+        log.info("no live driver; pinning epoch %s of lineage %s", manifest.epoch, manifest.lineage)
+        path = store.write_savepoint(manifest, name, reason=reason, now_ms=SystemClock().now_ms())
+        record_savepoint(catalog.savepoints, store, manifest, path, reason)
+        return {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}
+
     def drop(self, address: str, catalog: Catalog) -> int:
+        """Remove its manifest, and the files that no other one names."""
         with suppress(MissingFileError):
             return drop_savepoint(self._store, self._path(address))
         return 0
 
     def spellings(self, address: str) -> list[str]:
+        """Return its URL and its path in the store, with and without the manifest."""
         either = (address, self._path(address))
         return [each for path in either for each in (path, path.removesuffix(f"/{MANIFEST}"))]
 
@@ -111,11 +156,15 @@ class _OfJob(Savepoints):
         return address.removeprefix(self._store.describe(""))
 
 
-class _OfQuery(Savepoints):
+class CloneSavepoints(Savepoints):
+    """Savepoints of a query of Spark's own: clones of its checkpoint."""
+
     def address(self, path: str) -> str:
+        """Return the URL of its folder."""
         return path.rstrip("/") if "://" in path or path.startswith("/") else f"{self._root()}/{path.rstrip('/')}"
 
     def check(self, address: str) -> str:
+        """Read it with Spark."""
         # In a process of its own, which ends with its Spark session.
         done = subprocess.run(
             [sys.executable, "-m", "statecore", "savepoint", "verify", "--json", address],
@@ -141,14 +190,22 @@ class _OfQuery(Savepoints):
         read = "state was not read" if found["rows"] is None else f"{found['rows']:,} rows of state"
         return f"{read} at batch {found['batch']}, {found['files']:,} files"
 
+    def pin(self, catalog: Catalog, name: str, reason: str, generation: int) -> Mapping[str, Any]:
+        """Clone the checkpoint."""
+        log.info("no live driver; cloning the checkpoint %s", self.job.checkpoint)
+        return take_savepoint(catalog, self.job, name, reason, running=False).result()
+
     def drop(self, address: str, catalog: Catalog) -> int:
+        """Remove the clone."""
         dropping.require_unused(catalog, address)
         return dropping.drop_savepoint(address) if is_copy(address) else 0
 
     def spellings(self, address: str) -> list[str]:
+        """Return its URL and its path in the store."""
         return [address, address.removeprefix(f"{self._root()}/")]
 
     def remove_surplus(self, catalog: Catalog, max_age_ms: int) -> None:
+        """Remove checkpoints that rescales have replaced."""
         for url in dropping.surplus_checkpoints(catalog, self.job.name, max_age_ms):
             try:
                 freed = dropping.remove_checkpoint(url)
@@ -159,3 +216,17 @@ class _OfQuery(Savepoints):
 
     def _root(self) -> str:
         return open_store(self.job.store).url.rstrip("/")
+
+
+def record_savepoint(
+    savepoints: SavepointRecords, store: CheckpointStore, manifest: Manifest, path: str, reason: str
+) -> None:
+    """Record a savepoint that was written without a driver."""
+    savepoints.record(
+        store.describe(path),
+        job=manifest.job,
+        lineage=manifest.lineage,
+        epoch=manifest.epoch,
+        parallelism=manifest.parallelism,
+        reason=reason,
+    )

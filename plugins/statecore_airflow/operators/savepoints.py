@@ -13,7 +13,8 @@ from statecore.catalog import Catalog, Jobs, RequestRecord, Requests, SavepointR
 from statecore.catalog.retention import superfluous_savepoints
 from statecore.errors import CheckpointDamagedError, SavepointInUseError, StepFailedError
 from statecore.operations.changes import savepoint_name
-from statecore.operations.savepoints import Savepoints, savepoints_of
+from statecore.operations.kinds import kind_of
+from statecore.operations.savepoints import Savepoints
 from statecore.storage import open_store
 from statecore_airflow.operators.base import CatalogOperator, CatalogWideOperator, event_finding, open_catalog
 from statecore_airflow.triggers.catalog import RequestTrigger
@@ -99,7 +100,7 @@ class VerifySavepointOperator(CatalogOperator):
     def execute(self, context: Context) -> str:
         """Read every file."""
         with self.catalog() as catalog:
-            savepoints = savepoints_of(catalog.jobs.get(self.job))
+            savepoints = kind_of(catalog.jobs.get(self.job)).savepoints
         try:
             self.log.info("Whole: %s", savepoints.check(self.savepoint))
         except CheckpointDamagedError as error:
@@ -125,7 +126,7 @@ class RetainSavepointsOperator(CatalogOperator):
         params = context["params"]
         max_age_ms = int(timedelta(days=params["max_age_days"]).total_seconds() * 1000)
         with self.catalog() as catalog:
-            savepoints = savepoints_of(catalog.jobs.get(self.job))
+            savepoints = kind_of(catalog.jobs.get(self.job)).savepoints
             surplus = superfluous_savepoints(
                 list(self._droppable(catalog, savepoints).values()),
                 keep=params["keep"],
@@ -168,4 +169,4 @@ class RetainSavepointsOperator(CatalogOperator):
 
 def _start_points(jobs: Jobs) -> set[str]:
     """Return the addresses that jobs will start from, or have started from."""
-    return {savepoints_of(job).address(job.start_from) for job in jobs.all() if job.start_from is not None}
+    return {kind_of(job).savepoints.address(job.start_from) for job in jobs.all() if job.start_from is not None}

@@ -18,7 +18,6 @@ from statecore.errors import (
     UnknownRecordError,
 )
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import Manifest
 
 
 class Logger(Protocol):
@@ -106,17 +105,6 @@ class Change:
         """Record when a step starts or ends, if the change is recorded as a run."""
         with suppress(UnknownRecordError):
             self.catalog.runs.mark_step(self.run_id, step, started=started, ended=ended)
-
-    def record_savepoint(self, store: CheckpointStore, manifest: Manifest, path: str, reason: str) -> None:
-        """Record a savepoint that was written without a driver."""
-        self.catalog.savepoints.record(
-            store.describe(path),
-            job=manifest.job,
-            lineage=manifest.lineage,
-            epoch=manifest.epoch,
-            parallelism=manifest.parallelism,
-            reason=reason,
-        )
 
     @contextmanager
     def noting(self, step: str) -> Iterator[None]:

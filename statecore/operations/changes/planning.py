@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from statecore.catalog import Catalog, JobRecord, RescaleMethod
-from statecore.operations.changes.change import now_ms
 from statecore.operations.changes.request import RescaleRequest
 from statecore.operations.downtime import Downtime, downtime_words, expected_downtime
-from statecore.queries.job.current_checkpoint import current_checkpoint
-from statecore.queries.reading.checkpoint import open_checkpoint
-from statecore.queries.show import ShownCheckpoint, show
-from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.claims import claimed
-from statecore.snapshot.plan import RescalePlan, newest_to_plan, plan_rescale
+from statecore.operations.kinds import kind_of
+from statecore.queries.show import ShownCheckpoint
+from statecore.snapshot.plan import RescalePlan
 
 _EARLIER_RUNS = 50
 
@@ -28,9 +24,8 @@ class Plan:
         method: How state gets to its new subtasks; ``auto`` is resolved.
         job: The job before the rescale.
         workers: Workers before the rescale; None without a cluster.
-        state: The plan of the job's state; None for a job that has not committed an epoch, and for a query of Spark's
-            own.
-        query: The checkpoint of a query of Spark's own.
+        found: The plan of the job's state, or the checkpoint of a query of Spark's own; None for a job that has not
+            committed an epoch.
         downtime: Downtime of earlier rescales by this method; None without any.
 
     """
@@ -39,9 +34,18 @@ class Plan:
     method: RescaleMethod
     job: JobRecord
     workers: int | None
-    state: RescalePlan | None
+    found: RescalePlan | ShownCheckpoint | None
     downtime: Downtime | None
-    query: ShownCheckpoint | None = None
+
+    @property
+    def state(self) -> RescalePlan | None:
+        """The plan of the state of a job of statecore."""
+        return self.found if isinstance(self.found, RescalePlan) else None
+
+    @property
+    def query(self) -> ShownCheckpoint | None:
+        """The checkpoint of a query of Spark's own."""
+        return self.found if isinstance(self.found, ShownCheckpoint) else None
 
     def markdown(self) -> str:
         """Return the plan for a log, or for the person who approves it."""
@@ -87,27 +91,14 @@ def plan(catalog: Catalog, request: RescaleRequest, *, check: bool = True) -> Pl
     """
     job = request.checked(catalog) if check else catalog.jobs.get(request.job)
     method = request.resolved(catalog)
-    is_query = job.is_query
     return Plan(
         request=request,
         method=method,
         job=job,
         workers=None if job.cluster is None else catalog.clusters.get(job.cluster).desired_workers,
-        state=None if is_query else _state(job, request, method),
+        found=kind_of(job).rescale_plan(request.parallelism, request.max_parallelism, method),
         downtime=expected_downtime(catalog.runs.of(job.name, limit=_EARLIER_RUNS), method),
-        query=show(open_checkpoint(current_checkpoint(job))) if is_query else None,
     )
-
-
-def _state(job: JobRecord, request: RescaleRequest, method: RescaleMethod) -> RescalePlan | None:
-    store = CheckpointStore.at(job.store)
-    if method == "live" and store.newest() is None:
-        return None
-    newest = newest_to_plan(store, job.name)
-    path = store.manifest_path(newest.lineage, newest.epoch)
-    # The job keeps running, and clean-up removes epochs that newer ones replace.
-    with claimed(store.files, path, f"the plan of a rescale to {request.parallelism}, {now_ms()}"):
-        return plan_rescale(store, newest, request.parallelism, request.max_parallelism, rewrite=method == "rewrite")
 
 
 def _of_query(shown: ShownCheckpoint) -> Iterator[str]:

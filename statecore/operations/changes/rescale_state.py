@@ -11,6 +11,7 @@ from statecore.operations.changes.finding import Finding, look_at_request
 from statecore.operations.changes.rewriting import Rewrite
 from statecore.operations.changes.step import Step
 from statecore.operations.changes.stop import StopWithSavepoint
+from statecore.operations.savepoints import record_savepoint
 from statecore.operations.status.verification import patience_ms
 from statecore.queries.job.new_checkpoint import is_copied, new_checkpoint
 from statecore.snapshot.claims import claimed
@@ -111,7 +112,7 @@ class RescaleState(Step):
             rescaled = rescale_by_reference(manifest, run.to_parallelism)
             name = f"{change.savepoint_name}-p{rescaled.parallelism}"
             path = store.write_savepoint(rescaled, name, reason=run.reason, now_ms=now_ms())
-        change.record_savepoint(store, rescaled, path, run.reason)
+        record_savepoint(change.catalog.savepoints, store, rescaled, path, run.reason)
         change.log.info(
             "By reference from parallelism %s to %s, epoch %s: %s",
             manifest.parallelism,
@@ -139,5 +140,5 @@ class RescaleState(Step):
         if store.files.size(path) is None:
             self._rewrite = Rewrite(job, store.describe(savepoint), name, run.to_parallelism, groups)
             self._rewrite.run(self.rewrite_timeout_s, self.change)
-        self.change.record_savepoint(store, store.manifest(path), path, run.reason)
+        record_savepoint(self.change.catalog.savepoints, store, store.manifest(path), path, run.reason)
         return path

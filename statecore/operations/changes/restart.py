@@ -11,8 +11,8 @@ from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.rescale_state import RescaleState
 from statecore.operations.changes.step import Step
 from statecore.operations.changes.stop import StopWithSavepoint
+from statecore.operations.kinds import kind_of
 from statecore.operations.status.verification import RESTART_LOOP, failed_drivers
-from statecore.snapshot.resume_point import is_start_pending, known_generation
 
 _GENERATIONS = 20
 
@@ -42,35 +42,17 @@ class Restart(Step):
     def ask(self) -> None:
         """Set the desired state to running, from the state that this run has made."""
         run, catalog = self.required_run(), self.change.catalog
-        # An upgrade keeps the parallelism, so nothing is rescaled.
-        start_from = run.rescaled or run.savepoint
-        if start_from is None:
+        if run.savepoint is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
+        # An upgrade keeps the parallelism, so nothing is rescaled.
+        if run.rescaled is None and run.method == "rewrite":
+            raise out_of_order(run.run_id, "rescaled state", RescaleState.name)
         self.after = last_ended(catalog.generations.newest(self.change.job))
         job = catalog.jobs.get(self.change.job)
-        if job.is_query:
-            # An upgrade goes on from the checkpoint that the job has.
-            if run.rescaled is None and run.method == "rewrite":
-                raise out_of_order(run.run_id, "checkpoint", RescaleState.name)
-            if job.desired_state != "running":
-                name, size = self.change.job, run.to_parallelism
-                catalog.jobs.set_desired(name, state="running", parallelism=size, checkpoint=run.rescaled)
-            return
         # An earlier attempt has asked already if the job should run; its driver may have used the savepoint since.
         if job.desired_state != "running":
-            # While no epoch has followed the savepoint that the job should start from, this one was made of it.
-            store = self.change.store()
-            newest = store.newest()
-            catalog.jobs.set_desired(
-                self.change.job,
-                state="running",
-                parallelism=run.to_parallelism,
-                max_parallelism=self.max_parallelism,
-                start_from=start_from,
-                start_after=known_generation(store, newest),
-                roll_back=job.roll_back and is_start_pending(newest, job),
-                claims_savepoint=job.claims_savepoint,
-            )
+            fields = kind_of(job).restarting(run, self.max_parallelism)
+            catalog.jobs.set_desired(job.name, state="running", parallelism=run.to_parallelism, **fields)
 
     def look(self) -> Finding:
         """Look for the new driver; refuse a restart loop now, because ``verify`` would refuse it later."""

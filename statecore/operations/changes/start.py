@@ -9,7 +9,7 @@ from statecore.model.key_groups import check_parallelism
 from statecore.operations.changes.finding import Finding
 from statecore.operations.changes.restart import find_driver, last_ended
 from statecore.operations.changes.step import Step
-from statecore.operations.kinds import require_statecore_job, rescaled_running
+from statecore.operations.kinds import kind_of, rescaled_running
 from statecore.operations.resizing import check_workers
 
 
@@ -73,7 +73,9 @@ class StartJob(Step):
                 f"parallelism {self.parallelism} would change it; use `rescale`, or stop the job first"
             )
         if self.parallelism not in (None, job.parallelism):
-            require_statecore_job(job, f"parallelism {self.parallelism}", rescaled_running(job, self.parallelism))
+            kind_of(job).require_statecore_job(
+                f"parallelism {self.parallelism}", rescaled_running(job, self.parallelism)
+            )
         if self.parallelism is not None:
             check_parallelism(self.parallelism, job.max_parallelism, f" of job {job.name!r}")
         check_workers(self.change.catalog.clusters, job, self.workers)
@@ -81,7 +83,7 @@ class StartJob(Step):
             self.change.catalog.clusters.set_desired_workers(job.cluster, self.workers)
         if self.accept_lost_records:
             remedy = "set the option failOnDataLoss of its source to false until it runs"
-            require_statecore_job(job, "accept_lost_records", remedy)
+            kind_of(job).require_statecore_job("accept_lost_records", remedy)
         newest = self.change.catalog.generations.newest(job.name)
         # A driver that runs has all that it wants.
         if newest is None or newest.state != "running" or not self.change.catalog.generations.is_alive(newest):

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from statecore.catalog import JobRecord, RequestRecord, RescaleRunRecord
-from statecore.errors import MissingFileError, StatecoreError, StepFailedError
-from statecore.operations.changes.change import now_ms
+from statecore.catalog import RequestRecord, RescaleRunRecord
+from statecore.errors import StatecoreError, StepFailedError
 from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.step import Step
 from statecore.operations.kinds import kind_of
 from statecore.operations.status.verification import patience_ms
 from statecore.operations.supervision import require_supervisor
-from statecore.queries.job.savepoints import take_savepoint
-from statecore.snapshot.resume_point import find_resume_point
 
 
 @dataclass(kw_only=True)
@@ -156,7 +151,8 @@ class StopWithSavepoint(Step):
         claimed = change.catalog.generations.claim(change.job, log_path=f"(no driver: run {change.run_id})")
         try:
             job = change.catalog.jobs.get(change.job)
-            result = self._of_query(job) if job.is_query else self._of_job(job, claimed.generation)
+            savepoints = kind_of(job).savepoints
+            result = savepoints.pin(change.catalog, change.savepoint_name, self.reason, claimed.generation)
             # Answer the request here: otherwise the next driver would find it and stop.
             change.catalog.requests.finish(request.id, result=result)
         except BaseException as error:
@@ -167,29 +163,3 @@ class StopWithSavepoint(Step):
         change.catalog.generations.end(change.job, claimed.generation, state="stopped")
         path: str = result["savepoint"]
         return path
-
-    def _of_query(self, job: JobRecord) -> Mapping[str, Any]:
-        """Clone the checkpoint of a query of Spark's own."""
-        self.change.log.info("No live driver; cloning the checkpoint %s", job.checkpoint)
-        name = self.change.savepoint_name
-        return take_savepoint(self.change.catalog, job, name, self.reason, running=False).result()
-
-    def _of_job(self, job: JobRecord, generation: int) -> Mapping[str, Any]:
-        """Pin the epoch that the next driver would resume from."""
-        change, store = self.change, self.change.store()
-        point = find_resume_point(store, job, generation)
-        manifest = point.manifest
-        if point.foreign is not None:
-            raise MissingFileError(
-                f"found no epoch of job {change.job!r} since it should start from {job.start_from}, outside its "
-                "store; expected one for a savepoint; start the job and let it commit an epoch first"
-            )
-        if manifest is None:
-            raise MissingFileError(
-                f"found no committed epoch of job {change.job!r} in {store.files.url} and no live driver; "
-                "expected one of them for a savepoint; start the job and let it commit an epoch first"
-            )
-        change.log.info("No live driver; pinning epoch %s of lineage %s", manifest.epoch, manifest.lineage)
-        path = store.write_savepoint(manifest, change.savepoint_name, reason=self.reason, now_ms=now_ms())
-        change.record_savepoint(store, manifest, path, self.reason)
-        return {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}

@@ -58,7 +58,7 @@ def test_the_example_runs_from_the_first_orders_to_the_registered_job(tmp_path: 
     assert any("epochs=1, rows=2" in each for each in told)
     # The state: key, key group, value.
     assert any(re.search(r"\| +cat\| +\d+\| +1\| +5\|", each) for each in told), told
-    assert "registered orders: parallelism 2, max parallelism 128" in told[-1]
+    assert "registered orders: parallelism 2 of at most 128" in told[-1]
 
 
 def test_the_example_is_kept_without_outputs() -> None:

@@ -40,7 +40,7 @@ class TestJob:
     def test_a_job_is_registered_started_and_listed(self, tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path}/catalog.db"
         done = self.register(tmp_path, "--setting", "input=a=b", "--conf", "spark.x=1")
-        assert done == (0, "registered orders: parallelism 2, max parallelism 128\n", "")
+        assert done == (0, "registered orders: parallelism 2 of at most 128\n", "")
 
         listed = run("jobs", "--catalog", url)
         assert listed.returncode == 0
@@ -89,7 +89,7 @@ class TestJob:
     def test_registering_again_without_one_keeps_the_max_parallelism_that_the_job_has(self, tmp_path: Path) -> None:
         self.register(tmp_path, "--max-parallelism", "256")
         done = self.register(tmp_path, "--parallelism", "5")
-        assert done == (0, "registered orders: parallelism 5, max parallelism 256\n", "")
+        assert done == (0, "registered orders: parallelism 5 of at most 256\n", "")
 
     def test_registering_again_keeps_what_is_not_given(self, tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path}/catalog.db"
@@ -102,7 +102,7 @@ class TestJob:
             before = definition(catalog)
             (tmp_path / "new.py").write_text("2")
             done = run("register", "orders", "--catalog", url, "--artifact", tmp_path / "new.py")
-            assert done == (0, "registered orders: parallelism 2, max parallelism 64\n", "")
+            assert done == (0, "registered orders: parallelism 2 of at most 64\n", "")
             assert definition(catalog) == {**before, "artifact": str(tmp_path / "new.py")}
             more = ("--setting", "a=", "--setting", "e=f", "--conf", "spark.x=2", "--cluster", "")
             assert run("register", "orders", "--catalog", url, *more).returncode == 0

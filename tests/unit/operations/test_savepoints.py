@@ -9,7 +9,7 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.errors import CheckpointDamagedError, SavepointInUseError, StepFailedError
-from statecore.operations.savepoints import savepoints_of
+from statecore.operations.kinds import kind_of
 from statecore.queries.job.savepoints import take_savepoint
 from statecore.queries.job.start import begin_from
 from statecore.queries.reading.files import INCOMPLETE
@@ -37,7 +37,7 @@ def made(tmp_path: Path) -> Handmade:
 
 
 def test_a_job_of_statecore(catalog: Catalog, tmp_path: Path) -> None:
-    savepoints = savepoints_of(catalog.jobs.get("orders"))
+    savepoints = kind_of(catalog.jobs.get("orders")).savepoints
     store = CheckpointStore.at(str(tmp_path / "orders"))
     path = store.write_savepoint(written(store, 2), "noon", reason="", now_ms=0)
     address = savepoints.address("savepoints/noon")
@@ -56,7 +56,7 @@ def test_a_job_of_statecore(catalog: Catalog, tmp_path: Path) -> None:
 
 
 def test_a_query_of_sparks_own(catalog: Catalog, tmp_path: Path, made: Handmade) -> None:
-    savepoints = savepoints_of(catalog.jobs.get("totals"))
+    savepoints = kind_of(catalog.jobs.get("totals")).savepoints
     url = take_savepoint(catalog, catalog.jobs.get("totals"), "noon", "", running=False).url
     assert savepoints.address("savepoints/noon") == url == savepoints.address(f"{url}/")
     assert savepoints.spellings(url) == [url, "savepoints/noon"]
@@ -78,7 +78,7 @@ def test_a_check_that_cannot_be_made_is_to_be_tried_again(
     url = take_savepoint(catalog, catalog.jobs.get("totals"), "noon", "", running=False).url
     monkeypatch.setattr("statecore.operations.savepoints.sys.executable", "/bin/false")
     with pytest.raises(StepFailedError, match="exit code 1 and without an answer") as failed:
-        savepoints_of(catalog.jobs.get("totals")).check(url)
+        kind_of(catalog.jobs.get("totals")).savepoints.check(url)
     assert failed.value.is_retryable
 
 
@@ -104,7 +104,7 @@ def test_a_checkpoint_that_somebody_may_need_stays(catalog: Catalog, made: Handm
         assert catalog.jobs.get("totals").left_checkpoint == surplus
     else:
         untouched_ms = 600_000
-    savepoints_of(job).remove_surplus(catalog, untouched_ms)
+    kind_of(job).savepoints.remove_surplus(catalog, untouched_ms)
     assert Path(surplus, "metadata").exists()
 
 
@@ -112,7 +112,7 @@ def test_a_checkpoint_that_nobody_needs_is_removed(catalog: Catalog, made: Handm
     job = catalog.jobs.get("totals")
     url = take_savepoint(catalog, job, "noon", "", running=False).url
     surplus = begin_from(job, url, "left").url
-    savepoints_of(job).remove_surplus(catalog, 0)
+    kind_of(job).savepoints.remove_surplus(catalog, 0)
     assert not Path(surplus).exists()
     assert Path(url, "metadata").exists()
     assert Path(made.root, "metadata").exists()
@@ -125,17 +125,17 @@ def test_what_a_killed_attempt_left_is_removed_and_one_that_is_at_work_stays(
     job = catalog.jobs.get("totals")
     folder = Path(job.store, place)
     with attempt(f"{folder}/left", str(made.root)) as killed:
-        savepoints_of(job).remove_surplus(catalog, 0)
+        kind_of(job).savepoints.remove_surplus(catalog, 0)
         (begun,) = folder.iterdir()
         killed.kill()
         killed.wait()
-        savepoints_of(job).remove_surplus(catalog, 600_000)
+        kind_of(job).savepoints.remove_surplus(catalog, 600_000)
         assert list(folder.iterdir()) == [begun]
-        savepoints_of(job).remove_surplus(catalog, 0)
+        kind_of(job).savepoints.remove_surplus(catalog, 0)
         assert list(folder.iterdir()) == []
     # Killed before it wrote anything.
     (folder / begun.name).mkdir()
-    savepoints_of(job).remove_surplus(catalog, 0)
+    kind_of(job).savepoints.remove_surplus(catalog, 0)
     assert list(folder.iterdir()) == []
 
 
@@ -152,7 +152,7 @@ def test_what_a_killed_attempt_left_in_s3_is_removed_once_nothing_was_written_fo
     for left in ("savepoints/killed", "checkpoints/killed"):
         store.write(f"{left}/{INCOMPLETE}", b"of an attempt")
         store.write(f"{left}/state/0/0/1.delta", b"half")
-    savepoints_of(job).remove_surplus(catalog, 600_000)
+    kind_of(job).savepoints.remove_surplus(catalog, 600_000)
     assert len(store.list("checkpoints")) == 2
-    savepoints_of(job).remove_surplus(catalog, 0)
+    kind_of(job).savepoints.remove_surplus(catalog, 0)
     assert (store.list("savepoints"), store.list("checkpoints")) == (kept, [])

@@ -17,7 +17,7 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.catalog.records import RequestKind
 from statecore.errors import CheckpointDamagedError, NotProvenError, QueryDefinitionError
 from statecore.model.key_groups import MAX_KEY_GROUPS
-from statecore.operations.savepoints import savepoints_of
+from statecore.operations.kinds import kind_of
 from statecore.queries.job.current_checkpoint import newest_batch
 from statecore.queries.job.driver.generation import run_query
 from statecore.queries.job.dropping import surplus_checkpoints
@@ -305,7 +305,7 @@ def test_a_job_goes_on_from_a_savepoint_and_leaves_later_batches_behind(spark: S
     recorded = [(each.lineage, each.epoch) for each in place.catalog.epochs.of("totals")]
     assert recorded == [(1, 0), (1, 1), (1, 2), (2, 2)]
     # A savepoint reads as one, in a process of its own; nobody needs the first checkpoint, which is not the store's.
-    savepoints = savepoints_of(place.job)
+    savepoints = kind_of(place.job).savepoints
     assert savepoints.check(savepoints.address("savepoints/noon")).startswith("5 rows of state at batch 1")
     damaged = Path(begun.url, "state/0/1/2.delta")
     damaged.write_bytes(damaged.read_bytes()[:-3])

@@ -1,0 +1,159 @@
+"""What differs between the kinds of job."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from statecore.catalog import JobRecord, RescaleMethod, RescaleRunRecord
+from statecore.operations.job_file_check import FileKind
+from statecore.operations.savepoints import Savepoints
+from statecore.queries.progress import Report
+from statecore.queries.show import ShownCheckpoint
+from statecore.snapshot.plan import RescalePlan
+
+
+class JobKind(ABC):
+    """What differs between the kinds of job.
+
+    Args:
+        job: The job.
+
+    Attributes:
+        title: The kind, with its article.
+        unit: What its positions count.
+        options: Options of ``register`` that name what this kind needs, by field of the job.
+        file: How the file with its program is checked.
+        program: The driver's program.
+        methods: Rescale methods that it can have.
+        ends_earlier_drivers: Whether the supervisor ends an earlier driver before it starts the next one: where no
+            store refuses a second one's commits.
+
+    """
+
+    title: ClassVar[str]
+    unit: ClassVar[str]
+    options: ClassVar[Mapping[str, str]]
+    file: ClassVar[FileKind]
+    program: ClassVar[Path]
+    methods: ClassVar[tuple[RescaleMethod, ...]]
+    ends_earlier_drivers: ClassVar[bool] = False
+
+    def __init__(self, job: JobRecord) -> None:
+        self.job = job
+
+    @staticmethod
+    @abstractmethod
+    def max_parallelism(parallelism: int) -> int:
+        """Return the max parallelism of a new job that names none."""
+
+    @property
+    @abstractmethod
+    def savepoints(self) -> Savepoints:
+        """The job's savepoints."""
+
+    @abstractmethod
+    def size(self, parallelism: str) -> str:
+        """Return the job's size in words.
+
+        Args:
+            parallelism: The parallelism, in words.
+
+        """
+
+    @abstractmethod
+    def newest(self) -> str | None:
+        """Return the newest committed epoch or batch, in words; None before the first.
+
+        Raises:
+            StatecoreError: It cannot be read.
+
+        """
+
+    @abstractmethod
+    def require_rescalable(self, parallelism: int, method: str, max_parallelism: int | None) -> None:
+        """Refuse a rescale that this kind cannot have.
+
+        Args:
+            parallelism: The target.
+            method: A rescale method, or ``auto``.
+            max_parallelism: The target; None keeps it.
+
+        Raises:
+            ConfigurationError: The parameters do not fit the kind, or an earlier change is not settled.
+            CheckpointError: The checkpoint of a query cannot be rescaled.
+
+        """
+
+    @abstractmethod
+    def require_statecore_job(self, what: str, remedy: str) -> None:
+        """Refuse what a query of Spark's own cannot have.
+
+        Args:
+            what: What was asked for.
+            remedy: What to do instead.
+
+        Raises:
+            ConfigurationError: The job is a query of Spark's own.
+
+        """
+
+    @abstractmethod
+    def policy_method(self, asked: str | None) -> dict[str, str]:
+        """Return the settings of a policy that the kind decides, ``method``; empty where a policy may choose.
+
+        Raises:
+            ConfigurationError: A policy of this kind cannot have the method that was asked for.
+
+        """
+
+    @abstractmethod
+    def start_first(self, parallelism: int) -> str:
+        """Return when and how to start a stopped job that is to be rescaled to a parallelism."""
+
+    @abstractmethod
+    def beginning(self, start_from: str, name: str, *, roll_back: bool, claim: bool, report: Report) -> dict[str, Any]:
+        """Return the fields of the job for a start from a savepoint.
+
+        Args:
+            start_from: The savepoint: a path, a path in the job's store, or a URL.
+            name: Name of what is made for the start.
+            roll_back: Whether newer epochs or batches may be left behind.
+            claim: Whether the job shall own the savepoint.
+            report: Is told the number of files done, and of all.
+
+        Raises:
+            ConfigurationError, CheckpointRefusedError: Newer ones would be left behind without ``roll_back``.
+            StatecoreError: The savepoint cannot be read.
+
+        """
+
+    @abstractmethod
+    def restarting(self, run: RescaleRunRecord, max_parallelism: int | None) -> dict[str, Any]:
+        """Return the fields of the job for its restart in a run that has stopped it.
+
+        Args:
+            run: The run, with its savepoint and, after a rescale, its rescaled state.
+            max_parallelism: Key groups after a rewrite; None keeps their number.
+
+        """
+
+    @abstractmethod
+    def rescale_plan(
+        self, parallelism: int, max_parallelism: int | None, method: RescaleMethod
+    ) -> RescalePlan | ShownCheckpoint | None:
+        """Return what a rescale would hand over: the plan of a job's state, or a query's checkpoint as it is.
+
+        Returns:
+            None for a job that has not committed an epoch.
+
+        Raises:
+            StatecoreError: It cannot be read.
+
+        """
+
+    @abstractmethod
+    def checkpoint_to_try(self) -> str | None:
+        """Return the URL of the checkpoint on which Spark may refuse a new file; None if it refuses none."""
