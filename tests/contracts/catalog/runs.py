@@ -5,43 +5,7 @@ from typing import Any
 import pytest
 
 from statecore.catalog import Catalog, StepTimes
-from statecore.catalog.retention import KEPT_MS, KEPT_NEWEST
 from statecore.errors import CatalogError, UnknownRecordError
-
-
-def test_savepoints_are_recorded_once_and_listed_newest_first(catalog: Catalog, job: str, clock) -> None:
-    what: dict[str, Any] = {"job": job, "parallelism": 2, "reason": "rescale"}
-    first = catalog.savepoints.record("/sp/1", lineage=1, epoch=3, **what)
-    clock.advance(10)
-    second = catalog.savepoints.record("/sp/2", lineage=1, epoch=9, **what)
-    assert catalog.savepoints.record("/sp/1", lineage=1, epoch=3, **what) == first
-    assert catalog.savepoints.of(job) == [second, first]
-
-
-def test_another_savepoint_in_the_place_of_one_that_is_gone_replaces_it(catalog: Catalog, job: str, register) -> None:
-    register(catalog, "other")
-    catalog.savepoints.record("/sp/1", job=job, lineage=1, epoch=3, parallelism=2, reason="first")
-    replaced = catalog.savepoints.record("/sp/1", job=job, lineage=1, epoch=4, parallelism=2, reason="second")
-    assert (replaced.epoch, replaced.reason, catalog.savepoints.of(job)) == (4, "second", [replaced])
-    moved = catalog.savepoints.record("/sp/1", job="other", lineage=1, epoch=4, parallelism=2, reason="third")
-    assert (catalog.savepoints.of(job), catalog.savepoints.of("other")) == ([], [moved])
-
-
-def test_a_savepoint_that_is_recorded_late_keeps_the_time_when_it_was_taken(catalog: Catalog, job: str, clock) -> None:
-    what: dict[str, Any] = {"job": job, "lineage": 1, "parallelism": 2, "reason": ""}
-    now = catalog.savepoints.record("/sp/now", epoch=5, **what)
-    clock.advance(10)
-    late = catalog.savepoints.record("/sp/late", epoch=3, created_ms=now.created_ms - 1, **what)
-    assert catalog.savepoints.of(job) == [now, late]
-
-
-def test_a_savepoint_is_forgotten_under_any_of_the_paths_it_may_have(catalog: Catalog, job: str) -> None:
-    what: dict[str, Any] = {"job": job, "lineage": 1, "epoch": 3, "parallelism": 2, "reason": ""}
-    catalog.savepoints.record("/sp/1/manifest.json", **what)
-    kept = catalog.savepoints.record("/sp/2", **what)
-    assert catalog.savepoints.forget("/sp/1", "/sp/1/manifest.json")
-    assert catalog.savepoints.of(job) == [kept]
-    assert not catalog.savepoints.forget("/sp/1", "/sp/1/manifest.json")
 
 
 def test_a_rescale_run_remembers_its_steps_and_manifests(catalog: Catalog, job: str, clock) -> None:
@@ -136,43 +100,3 @@ def test_rescale_runs_are_counted_by_their_outcome(catalog: Catalog, job: str, r
     catalog.runs.start("now", job, from_parallelism=2, to_parallelism=4)
     catalog.runs.start("other", register(catalog, "clicks"), from_parallelism=2, to_parallelism=4)
     assert catalog.runs.outcomes(job) == {"done": 2, "failed": 1, "running": 1}
-
-
-def test_what_ended_long_ago_is_forgotten_but_not_the_newest_hundred_and_nothing_that_has_not_ended(
-    catalog: Catalog, job: str, register, clock
-) -> None:
-    register(catalog, "other")
-
-    def run(number: int, of: str) -> None:
-        generation = catalog.generations.claim(of, log_path="").generation
-        catalog.generations.end(of, generation, state="failed", error="e")
-        catalog.runs.start(f"{of}-{number}", of, from_parallelism=2, to_parallelism=4)
-        catalog.runs.finish(f"{of}-{number}")
-        asked = catalog.requests.send(of, "savepoint", {}, f"{of}-{number}")
-        catalog.requests.finish(asked.id, result={})
-        clock.advance(1)
-
-    open_run = catalog.runs.start("open", job, from_parallelism=2, to_parallelism=4)
-    open_request = catalog.requests.send(job, "savepoint", {}, "open")
-    for number in range(KEPT_NEWEST + 3):
-        run(number, job)
-    run(0, "other")
-    catalog.jobs.forget_history(job)
-    assert len(catalog.generations.of(job)) == KEPT_NEWEST + 3
-
-    clock.advance(KEPT_MS)
-    recent = catalog.requests.send(job, "savepoint", {}, "recent")
-    catalog.requests.finish(recent.id, error="e")
-    audit = catalog.jobs.audit(job)
-    catalog.jobs.forget_history(job)
-    assert audit and catalog.jobs.audit(job) == audit
-    assert [each.generation for each in catalog.generations.of(job)] == [*range(KEPT_NEWEST + 3, 3, -1)]
-    runs = [each.run_id for each in catalog.runs.of(job)]
-    assert len(runs) == KEPT_NEWEST + 1
-    assert runs[-1] == open_run.run_id
-    assert catalog.requests.get(recent.id).state == "failed"
-    assert catalog.requests.get(open_request.id).state == "pending"
-    with pytest.raises(UnknownRecordError):
-        catalog.requests.get(open_request.id + 1)
-    assert len(catalog.generations.of("other")) == len(catalog.runs.of("other")) == 1
-    assert catalog.generations.claim(job, log_path="").generation == KEPT_NEWEST + 4

@@ -1,0 +1,3 @@
+"""The contract of the catalog on PostgreSQL: savepoints."""
+
+from tests.contracts.catalog.savepoints import *
