@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.cluster import python_workers
 
-ROUNDS = 5
+ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)

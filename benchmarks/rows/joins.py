@@ -7,7 +7,7 @@ from benchmarks.harness import Bench, Figure, median_ratio
 from benchmarks.inputs import EVENTS, Input
 from benchmarks.jobs.interval_join import RIGHT
 from benchmarks.ours import INTERVAL_JOIN
-from benchmarks.rows.throughput import EPOCHS, KEYS, ROWS, WARM_UP, Sides, rate
+from benchmarks.rows.throughput import EPOCHS, FEWER_ROWS, KEYS, WARM_UP, Sides, rate
 
 
 def against_spark(bench: Bench) -> list[Figure]:
@@ -15,8 +15,8 @@ def against_spark(bench: Bench) -> list[Figure]:
     with bench.workspace("joins") as folder:
         left, right = Input(folder / "left"), Input(folder / RIGHT, seed=1)
         for events in (left, right):
-            events.feed_events(ROWS // 2, KEYS, files=WARM_UP + EPOCHS)
-        sides = Sides(bench, folder, left)
+            events.feed_events(FEWER_ROWS // 2, KEYS, files=WARM_UP + EPOCHS)
+        sides = Sides(bench, folder, left, FEWER_ROWS)
         both = {
             "ours": lambda: sides.ours(INTERVAL_JOIN),
             "Spark": lambda: sides.peer(peers.interval_join(right.folder), schema=EVENTS, output_mode="append"),

@@ -8,7 +8,7 @@ from benchmarks import peers
 from benchmarks.harness import Bench, Figure, median_ratio
 from benchmarks.inputs import Input
 from benchmarks.ours import RUNNING_SUM, RUNNING_SUM_BATCH
-from benchmarks.rows.throughput import EPOCHS, KEYS, ROWS, WARM_UP, Sides, rate
+from benchmarks.rows.throughput import EPOCHS, FEWER_ROWS, KEYS, ROWS, WARM_UP, Sides, rate
 
 SLOW_EPOCHS = 2
 
@@ -24,18 +24,18 @@ def batch_against_spark(bench: Bench) -> list[Figure]:
 
 
 def against_tws_row(bench: Bench) -> list[Figure]:
-    """Measure against ``transformWithState``, in one round because it is slow."""
+    """Measure against ``transformWithState``."""
     return _against_slow(bench, "record_vs_tws_row", peers.tws_row)
 
 
 def against_tws_pandas(bench: Bench) -> list[Figure]:
-    """Measure against ``transformWithStateInPandas``, in one round because it is slow."""
+    """Measure against ``transformWithStateInPandas``."""
     return _against_slow(bench, "record_vs_tws_pandas", peers.tws_pandas)
 
 
 def _against_spark(bench: Bench, name: str, artifact: Path) -> list[Figure]:
     with bench.workspace(name) as folder:
-        sides = Sides(bench, folder, _records(folder, WARM_UP + EPOCHS))
+        sides = Sides(bench, folder, _records(folder, ROWS, WARM_UP + EPOCHS))
         both = {"ours": lambda: sides.ours(artifact), "Spark": lambda: sides.peer(peers.grouped_sum)}
         taken = bench.rounds(both, unit="rows/s")
         ratio = median_ratio(taken["ours"], taken["Spark"])
@@ -44,14 +44,14 @@ def _against_spark(bench: Bench, name: str, artifact: Path) -> list[Figure]:
 
 def _against_slow(bench: Bench, name: str, operator: peers.Operator) -> list[Figure]:
     with bench.workspace(name) as folder:
-        sides = Sides(bench, folder, _records(folder, SLOW_EPOCHS))
+        sides = Sides(bench, folder, _records(folder, FEWER_ROWS, SLOW_EPOCHS), FEWER_ROWS)
         both = {"ours": lambda: sides.ours(RUNNING_SUM), "peer": lambda: sides.peer(operator)}
-        taken = bench.rounds(both, unit="rows/s", rounds=1, warm_up=0)
+        taken = bench.rounds(both, unit="rows/s", warm_up=0)
         ratio = median_ratio(taken["ours"], taken["peer"])
         return [Figure(name, ratio, rate(taken["ours"]), rate(taken["peer"]), "the second of two epochs")]
 
 
-def _records(folder: Path, epochs: int) -> Input:
+def _records(folder: Path, rows: int, epochs: int) -> Input:
     records = Input(folder / "input")
-    records.feed(ROWS, KEYS, files=epochs)
+    records.feed(rows, KEYS, files=epochs)
     return records

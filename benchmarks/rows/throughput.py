@@ -16,6 +16,8 @@ from benchmarks.ours import OurJob, phases
 EPOCHS = 4
 WARM_UP = 1
 ROWS = 500_000
+FEWER_ROWS = 250_000
+"""Rows of an epoch where a side takes a minute or more for ``ROWS``."""
 KEYS = 200_000
 _PEER_TIMEOUT_S = 1500
 
@@ -26,15 +28,16 @@ class Sides:
     Args:
         bench: The environment.
         folder: Folder of the row.
-        source: The input; an epoch has ``ROWS`` rows, of one file or of two.
+        source: The input.
+        rows: Rows of an epoch, of one file or of two.
 
     Attributes:
         note: Where our side spent its time in the last round.
 
     """
 
-    def __init__(self, bench: Bench, folder: Path, source: Input) -> None:
-        self._bench, self._folder, self._source = bench, folder, source
+    def __init__(self, bench: Bench, folder: Path, source: Input, rows: int = ROWS) -> None:
+        self._bench, self._folder, self._source, self._rows = bench, folder, source, rows
         self._runs = 0
         self.note = ""
 
@@ -65,7 +68,7 @@ class Sides:
 
     def _rate(self, seconds: list[float]) -> float:
         measured = seconds[WARM_UP:]
-        return ROWS * len(measured) / sum(measured)
+        return self._rows * len(measured) / sum(measured)
 
 
 def rate(rates: Sequence[float]) -> str:
