@@ -28,8 +28,8 @@ def blame(error: BaseException, job_files: Collection[str]) -> str:
 def exception_line(error: BaseException) -> str:
     """Return kind and message of an error, or of the Python worker's error that Spark passes on."""
     text = str(error)
-    before, found, worker = text.rpartition(_TRACEBACK)
-    if not found:
+    before, marker, worker = text.rpartition(_TRACEBACK)
+    if not marker:
         return f"{type(error).__name__}: {text}"
     lines = worker.splitlines()
     first = next((number for number, line in enumerate(lines) if line and not line.startswith((" ", "^"))), None)
@@ -43,9 +43,9 @@ def exception_line(error: BaseException) -> str:
 def job_file_line(error: BaseException, job_files: Collection[str]) -> str | None:
     """Return the last job-file line in an error's traceback, as ``orders.py:13 in check``; None without one."""
     frames = _FRAME.finditer("".join(traceback.format_exception(error)))
-    found = [frame for frame in frames if frame["file"] in job_files]
-    if not found:
+    job_frames = [frame for frame in frames if frame["file"] in job_files]
+    if not job_frames:
         return None
-    file, line, function = found[-1].group("file", "line", "function")
+    file, line, function = job_frames[-1].group("file", "line", "function")
     place = f"{file.rpartition('/')[2]}:{line}"
     return place if function in (None, "<module>") else f"{place} in {function}"

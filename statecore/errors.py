@@ -39,7 +39,7 @@ Each message has three parts: what was found, what was expected, what to do.
     │   ├── UnknownRecordError        no such generation, request or rescale run
     │   ├── GenerationClaimedError    the job has a live driver
     │   ├── LeaseHeldError            another run is changing this job
-    │   └── NoSupervisorError         nobody would start a job that this change stops
+    │   └── NoSupervisorError         no supervisor runs to start a job that this change stops
     ├── ClusterError                  a cluster cannot be resized or does not become ready
     │   └── ClusterBusyError          it does not answer now, or is being changed; a later attempt may succeed
     ├── CheckpointError               a checkpoint of a query of Spark's own
@@ -150,7 +150,7 @@ class ForeignFileError(StorageError):
 
 
 class AlreadyExistsError(StorageError):
-    """A put-if-absent found that the file exists."""
+    """A put-if-absent failed because the file exists."""
 
 
 class SavepointInUseError(StorageError):
@@ -216,7 +216,7 @@ class LeaseHeldError(CatalogError):
 
 
 class NoSupervisorError(CatalogError):
-    """No supervisor runs: nobody would start a job that this change stops."""
+    """No supervisor runs to start a job that this change stops."""
 
 
 class ClusterError(StatecoreError):

@@ -23,9 +23,9 @@ def run(
 ) -> LocalRun:
     """Run a job in this process over what its sources hold now, and end with a savepoint.
 
-    It is the job that ``statecore register`` takes: the same ``build``, epochs, state, sinks and exactly-once. A job
-    that ran before continues after its newest epoch; if ``build`` has changed since, state is converted or refused as
-    in production. The session is this process's Spark session, or a new one; it is not stopped.
+    The job is the one that ``statecore register`` registers: the same ``build``, epochs, state, sinks and exactly-once.
+    A job that ran before continues after its newest epoch; if ``build`` has changed since, state is converted or
+    refused as in production. The session is this process's Spark session, or a new one; it is not stopped.
 
     Args:
         build: ``build(job)`` of a job file, or a function defined in a notebook. Functions of its module are shipped to
@@ -37,7 +37,7 @@ def run(
         name: Name of the job within the folder.
 
     Returns:
-        What the run left behind: ``job``, ``epochs``, ``rows``, ``outputs`` and ``savepoint``.
+        The run's ``job``, ``epochs``, ``rows``, ``outputs`` and ``savepoint``.
 
     Raises:
         FunctionError: A function failed, or an output does not fit; what was committed before stays.

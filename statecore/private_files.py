@@ -11,24 +11,24 @@ _FILE, _FOLDER = 0o600, 0o700
 
 
 def make_private_folder(folder: Path) -> None:
-    """Create a missing folder for its owner alone; one that exists keeps its mode, which somebody else has chosen."""
+    """Create a missing folder that only its owner can enter; an existing folder keeps its mode."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(mode=_FOLDER, exist_ok=True)
 
 
 def create_private(path: Path) -> None:
-    """Create an empty file that is its owner's alone; one that is there is not opened."""
+    """Create an empty file that only its owner can read; leave an existing file unchanged."""
     with suppress(FileExistsError):
         open(path, "xb", opener=_opened).close()
 
 
 def append_private(path: Path) -> BinaryIO:
-    """Open a file to append to; a new one is its owner's alone."""
+    """Open a file to append to; only its owner can read a new one."""
     return open(path, "ab", opener=_opened)
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file, in one step, with one that is its owner's alone."""
+    """Replace a file atomically with one that only its owner can read."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     new.unlink(missing_ok=True)
     with open(new, "xb", opener=_opened) as file:

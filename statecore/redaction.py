@@ -1,4 +1,4 @@
-"""What looks like a secret, and texts without their secrets: messages end up on pages, in tickets and in chats."""
+"""Detects and redacts secrets: messages end up on pages, in tickets and in chats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPARK_PATTERN = rf"(?i){_NAME}|PRIVATE KEY-----"
 
 
 def looks_secret(text: str) -> bool:
-    """Return whether a name is one of secrets, or a value holds one, such as a URL with a password."""
+    """Return whether a name looks like a secret's, or a value holds one, such as a URL with a password."""
     return _SECRET.search(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""A step that is repeated on a thread of its own."""
+"""Repeats a step in a separate thread."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Repeating:
     """Repeats a step while the context is open, or from ``start`` until ``stop``; the step itself may call ``stop``.
 
     A step that fails is repeated like any other. Its error is logged once, until it changes or a step succeeds: what
-    the step needs may be away for hours.
+    the step needs may be down for hours.
 
     Args:
         name: What is repeated, as the log and the name of the thread say it.
         step: The step.
         every_s: Seconds before each step.
-        is_due: Tells, each time, whether the step is due. A look at one that is not due is no success of it.
+        is_due: Returns whether the step is due. Skipping a step that is not due does not count as its success.
 
     """
 
@@ -47,15 +47,15 @@ class Repeating:
         self.close()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin no further step; does not wait for one that hangs."""
+        """Start no further step, and do not wait for the running one."""
         self._stopping.set()
 
     def close(self) -> None:
-        """Wait for the step under way, and begin no further one."""
+        """Start no further step, and wait for the running one."""
         self.stop()
         self._thread.join()
 

@@ -4,9 +4,9 @@ A pass checks every cluster, every expired lease and every job, each in a call o
 until it ends. All state is in the catalog, so the supervisor may be killed and restarted at any time; drivers and
 workers keep running without it.
 
-Of several supervisors one acts, elected in the catalog; the others take over when it is silent for too long. One that
-was paused and does not know yet that another acts now does no harm: a generation is claimed under the job's lock, and
-worker processes belong to one host.
+Several supervisors elect a leader in the catalog; another one takes over when it is silent for too long. A leader that
+was paused, and does not know its successor yet, does no harm: a generation is claimed under the job's lock, and worker
+processes belong to one host.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Supervisor:
         self._job_calls = BackgroundCalls(_JOBS_AT_ONCE, "statecore-job")
         self._cleanup = Cleanup(catalog, self._logs_dir)
         self._finisher = Finisher(catalog)
-        # Of their own: brokers that do not answer must not keep drivers from being started.
+        # Separate calls: brokers that do not answer must not delay the start of drivers.
         self._topics = StoppedTopics(catalog)
         self._topic_calls = BackgroundCalls(_TOPICS_AT_ONCE, "statecore-topics")
 
@@ -147,19 +147,19 @@ class Supervisor:
             raise
 
     def _leads(self) -> bool:
-        """Send a heartbeat, and tell whether this supervisor acts."""
+        """Send a heartbeat; return whether this supervisor leads."""
         before = None if self._leader == self._id else self._catalog.supervisors.last()
         was_silent = before is not None and not self._catalog.supervisors.is_alive(before)
-        found = self._beat()
-        if found.id != self._id and self._has_died(found):
-            found = self._beat(replacing=found.id)
-        if found.id != self._leader:
-            self._leader = found.id
-            # What kept away the heartbeats of the one before may have kept away those of drivers.
+        leader = self._beat()
+        if leader.id != self._id and self._has_died(leader):
+            leader = self._beat(replacing=leader.id)
+        if leader.id != self._leader:
+            self._leader = leader.id
+            # What blocked the previous leader's heartbeats may have blocked those of drivers.
             self._catalog_failed = self._catalog_failed or was_silent
-            if found.id != self._id:
-                log.info("supervisor on %s, pid %d, acts for this catalog; waiting", found.host, found.pid)
-        return found.id == self._id
+            if leader.id != self._id:
+                log.info("supervisor on %s, pid %d, acts for this catalog; waiting", leader.host, leader.pid)
+        return leader.id == self._id
 
     def _beat(self, replacing: str | None = None) -> SupervisorRecord:
         pid = os.getpid()
@@ -182,7 +182,7 @@ class Supervisor:
     def _pass(self) -> None:
         now_ms = self._catalog.now_ms()
         if self._catalog_failed:
-            # Heartbeats could not arrive: that they are missing proves nothing yet.
+            # Heartbeats could not arrive, so missing ones prove nothing yet.
             self._catalog_failed = False
             self._settled_ms = now_ms + _SETTLING_MS
         settled = now_ms >= self._settled_ms

@@ -571,9 +571,9 @@ def _key_type(value: object) -> str:
     if value is None:
         # Null hashes the same for every column type.
         return "string"
-    found = next((ddl for kind, ddl in _KEY_TYPES if isinstance(value, kind)), None)
-    if found is None:
+    key_type = next((ddl for kind, ddl in _KEY_TYPES if isinstance(value, kind)), None)
+    if key_type is None:
         raise StateTypeError(
             f"found {value!r} in a key; expected a plain value of a known type; give the harness key_types=…"
         )
-    return found
+    return key_type

@@ -22,7 +22,7 @@ def load_user_file(path: Path, prefix: str) -> ModuleType:
         prefix: Prefix of the module's name; the file's name follows.
 
     Raises:
-        Exception: Whatever the file raises.
+        Exception: Any error that the file raises.
 
     """
     name = f"{prefix}{re.sub(r'[^A-Za-z0-9_]', '_', path.stem)}"

@@ -129,14 +129,14 @@ class Ec2Cluster:
         if self._seen is not None and time.monotonic() - self._seen[0] < _DESCRIBE_INTERVAL_S:
             return self._seen[1]
         answer = self._call("describe_auto_scaling_groups", AutoScalingGroupNames=[self._settings.group])
-        found = msgspec.convert(answer["AutoScalingGroups"], list[_Group])
-        if not found:
+        groups = msgspec.convert(answer["AutoScalingGroups"], list[_Group])
+        if not groups:
             raise ClusterError(
                 f"{self._what}: found no such group in {self._settings.region}; expected an existing group; create it, "
                 "or correct group and region in the cluster's settings"
             )
-        self._seen = time.monotonic(), found[0]
-        return found[0]
+        self._seen = time.monotonic(), groups[0]
+        return groups[0]
 
     def _check_launches(self, group: _Group, workers: int) -> None:
         """Raise ClusterError if instances are missing and the newest launch failed."""

@@ -48,8 +48,8 @@ def cluster_settings(name: str, kind: str, settings: Mapping[str, Any]) -> dict[
         ClusterError: The kind is unknown, or the settings do not fit it.
 
     """
-    found: dict[str, Any] = msgspec.to_builtins(_converted(name, kind, settings, strict=False))
-    return found
+    typed: dict[str, Any] = msgspec.to_builtins(_converted(name, kind, settings, strict=False))
+    return typed
 
 
 def _kind(name: str, kind: str) -> _Kind:

@@ -19,7 +19,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 
     Raises:
         ClusterError: Fewer are free.
-        OSError: The host is none of this machine.
+        OSError: The host is not an address of this machine.
 
     """
     free: list[int] = []

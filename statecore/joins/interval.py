@@ -264,28 +264,28 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
         earliest, due = timers.earliest_event_time_timer(), time + own.kept_ms
         if earliest is None or due < earliest:
             timers.register_event_time_timer(due)
-        found = own.matches(time, other)
-        if found:
-            self._emit(value, time, found, own, ctx)
+        matches = own.matches(time, other)
+        if matches:
+            self._emit(value, time, matches, own, ctx)
 
-    def _emit(self, value: Any, time: int, found: list[_Match], own: _Side, ctx: ProcessContext) -> None:
+    def _emit(self, value: Any, time: int, matches: list[_Match], own: _Side, ctx: ProcessContext) -> None:
         """Emit the pairs of a record; outputs have the later event time of their pair."""
         assert isinstance(ctx, ElementContext)
         if self._context is None:
             self._context = JoinContext(ctx)
-        earlier = [match for match in found if match[0] <= time]
+        earlier = [match for match in matches if match[0] <= time]
         if earlier:
             ctx.emit(self._pairs(value, time, earlier, own, self._context))
-        for match in found:
+        for match in matches:
             if match[0] > time:
                 ctx.set_timestamp(match[0])
                 ctx.emit(self._pairs(value, time, [match], own, self._context))
 
-    def _pairs(self, value: Any, time: int, found: list[_Match], own: _Side, join: JoinContext) -> Iterator[Any]:
-        """Yield what the function makes of the pairs of a record."""
+    def _pairs(self, value: Any, time: int, matches: list[_Match], own: _Side, join: JoinContext) -> Iterator[Any]:
+        """Yield the function's outputs for the pairs of a record."""
         process, is_left = self._function.process_element, own is self._left
         copied = (self._right if is_left else self._left).copied
-        for match, rows in found:
+        for match, rows in matches:
             join.left_ms, join.right_ms = (time, match) if is_left else (match, time)
             for stored in rows:
                 other = stored if copied is None else copied(stored)

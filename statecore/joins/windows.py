@@ -8,8 +8,8 @@ The rules are those of Flink, where a join is a co-group as well::
     co-group   (2, 1 record)  (0, 2)     (1, 0)     each window that has a record
     join       2 pairs        none       none       each pair
 
-Both streams share the windows of a key: a session goes on with records of either. What a window collects is one list
-of keyed state, in which each record is on one of two sides::
+Both streams share the windows of a key: records of either extend a session. A window's contents are one list of keyed
+state, in which each record is on one of two sides::
 
     records    struct<left:struct<…>,right:struct<…>>, one of the two null
 """
@@ -44,7 +44,7 @@ _ANY_LIST = ListStateDescriptor("records", "bigint")
 
 
 class CoGroupFunction(ABC):
-    """Turns what two streams have in a window into outputs when the window fires."""
+    """Turns the records of two streams in a window into outputs when the window fires."""
 
     @abstractmethod
     def co_group(
@@ -129,7 +129,7 @@ class CoGroupWindowFunction(KeyedCoProcessFunction):
         self._windows_with = partial(
             WindowFunction, windows, process=_Sides(function), allowed_lateness=allowed_lateness, trigger=trigger
         )
-        # What cannot be is refused here, though the contents have a type only once the columns are known.
+        # Refuse invalid settings now; the type of the contents is known only with the columns.
         for tag in self.late:
             self._windows_with(contents=_ANY_LIST, late_output=tag)
         self._left: WindowFunction
@@ -142,7 +142,7 @@ class CoGroupWindowFunction(KeyedCoProcessFunction):
         return grouped
 
     def open(self, ctx: RuntimeContext) -> None:
-        """Get the state of the windows, for each of the two streams: it is the same."""
+        """Get the state of the windows, which both streams share."""
         left, right = (StructType(parse_row(columns)).ddl() for columns in self.columns)
         records = ListStateDescriptor("records", f"struct<left:{left},right:{right}>")
         self._left = self._windows_with(contents=records, value=_on_the_left, late_output=self.late[0])

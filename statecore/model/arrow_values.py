@@ -134,8 +134,8 @@ def _refuse_loss(values: Iterable[Any], data_type: pa.DataType) -> None:
             _refuse(set(map(type, values)), refused, data_type)
 
 
-def _refuse(found: set[type], refused: tuple[type, ...], data_type: pa.DataType) -> None:
-    bad = sorted(kind.__name__ for kind in found if issubclass(kind, refused))
+def _refuse(types: set[type], refused: tuple[type, ...], data_type: pa.DataType) -> None:
+    bad = sorted(kind.__name__ for kind in types if issubclass(kind, refused))
     if bad:
         raise TypeError(f"found a value of type {', '.join(bad)}; expected {data_type}")
 

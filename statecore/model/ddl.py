@@ -194,5 +194,5 @@ _REMEDIES = {
 
 
 def _remedy(part: str) -> str:
-    found = (remedy for pattern, remedy in _REMEDIES.items() if re.match(pattern, part))
-    return next(found, "correct the spelling, or cast the column to one of these")
+    remedies = (remedy for pattern, remedy in _REMEDIES.items() if re.match(pattern, part))
+    return next(remedies, "correct the spelling, or cast the column to one of these")

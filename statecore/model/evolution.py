@@ -111,8 +111,8 @@ class _Walk:
     def require_all_used(self) -> None:
         """Refuse renames whose path leads to no struct."""
         for path in sorted(self._renames.keys() - self._used):
-            found = f"there is no such field to rename to {self._renames[path]!r}"
-            raise _UnfitError(path, found, _OTHER_RENAME)
+            problem = f"there is no such field to rename to {self._renames[path]!r}"
+            raise _UnfitError(path, problem, _OTHER_RENAME)
 
     def convert(self, old: DataType, new: DataType, paths: tuple[str, ...]) -> Check | None:
         """Return the conversion from the old type to the new."""
@@ -123,8 +123,8 @@ class _Walk:
                 return _array(self.convert(old.element, new.element, paths))
             case MapType(), MapType():
                 if old.key != new.key:
-                    found = f"map keys change from {old.key.ddl()} to {new.key.ddl()}"
-                    raise _UnfitError(paths[0], found, _OTHER_TYPE)
+                    problem = f"map keys change from {old.key.ddl()} to {new.key.ddl()}"
+                    raise _UnfitError(paths[0], problem, _OTHER_TYPE)
                 return _map(self.convert(old.value, new.value, paths))
         if old == new or _is_same(old, new):
             return None
@@ -163,16 +163,16 @@ class _Walk:
         earlier: dict[str, list[str]] = {}
         for path, name, target in self._renames_of(paths):
             if target not in after or name in after:
-                found = f"a field is renamed to {target!r}, but the new type has the fields {sorted(after)}"
-                raise _UnfitError(path, found, _OTHER_RENAME)
+                problem = f"a field is renamed to {target!r}, but the new type has the fields {sorted(after)}"
+                raise _UnfitError(path, problem, _OTHER_RENAME)
             if name not in before and target not in before:
-                found = f"a field is renamed to {target!r}, but the old type has the fields {sorted(before)}"
-                raise _UnfitError(path, found, _OTHER_RENAME)
+                problem = f"a field is renamed to {target!r}, but the old type has the fields {sorted(before)}"
+                raise _UnfitError(path, problem, _OTHER_RENAME)
             if name not in before:
                 earlier.setdefault(target, []).append(name)
             elif target in sources:
-                found = f"a field is renamed to {target!r}, but another is, too, or already has that name"
-                raise _UnfitError(path, found, _OTHER_RENAME)
+                problem = f"a field is renamed to {target!r}, but another is, too, or already has that name"
+                raise _UnfitError(path, problem, _OTHER_RENAME)
             else:
                 sources[target] = name
         return sources, earlier

@@ -145,11 +145,11 @@ def _float(value: Any, ddl: str) -> float:
     return rounded if isinstance(_unboxed(value, "f"), float) else _same(rounded, double, value, ddl)
 
 
-def _same(found: float, number: float, value: object, ddl: str) -> float:
+def _same(converted: float, number: float, value: object, ddl: str) -> float:
     """Refuse an integer that did not convert to float exactly."""
-    if found != number and number == number:
+    if converted != number and number == number:
         raise MisfitError(value, ddl)
-    return found
+    return converted
 
 
 def _decimal(value: Any, data_type: DecimalType) -> Decimal:

@@ -140,18 +140,18 @@ def _check_strategies(strategies: Mapping[str, str]) -> None:
 
 def _modes(sources: Sequence[_Source]) -> dict[str, DistributionMode]:
     """Return the mode of every state, the same in all handles."""
-    found: dict[str, tuple[DistributionMode, str]] = {}
+    first_seen: dict[str, tuple[DistributionMode, str]] = {}
     for source in sources:
         path = source.handle.path
         for name, partitions in source.handle.states.items():
-            mode, first_path = found.setdefault(name, (partitions.mode, path))
+            mode, first_path = first_seen.setdefault(name, (partitions.mode, path))
             if mode is not partitions.mode:
                 raise RedistributionError(
                     f"found the state {name!r} as {mode.value!r} in {first_path!r} and as "
                     f"{partitions.mode.value!r} in {path!r}; expected one mode per name; "
                     "restore from a savepoint written by one version of the job, or give the states two names"
                 )
-    return {name: mode for name, (mode, _) in found.items()}
+    return {name: mode for name, (mode, _) in first_seen.items()}
 
 
 def _elements(name: str, sources: Sequence[_Source]) -> Iterator[tuple[_Source, int]]:

@@ -54,7 +54,7 @@ def row_ddl(declared: object) -> str:
 def row_items(value: object, names: Sequence[str]) -> tuple[Any, ...] | None:
     """Return the fields of an instance of a dataclass in the order of ``names``; None for anything else.
 
-    As of a dict, fields may be missing, which are None then.
+    As with a dict, missing fields are None.
 
     Raises:
         ValueError: The instance has a field of another name.
@@ -65,7 +65,7 @@ def row_items(value: object, names: Sequence[str]) -> tuple[Any, ...] | None:
 
 
 def is_row_class(cls: type) -> bool:
-    """Return whether the instances of a class are rows by the names of their fields: whether it is a dataclass."""
+    """Return whether a class is a dataclass, whose instances are rows by field name."""
     return hasattr(cls, "__dataclass_fields__")
 
 
@@ -119,7 +119,7 @@ def _field(place: str, name: str, hint: object, within: tuple[object, ...]) -> F
 
 
 def _without_none(hint: object) -> tuple[object, bool]:
-    """Return ``T`` of ``T | None``, and whether it was that."""
+    """Return ``T`` of ``T | None``, and whether None was allowed."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         inner, nullable = _without_none(arguments[0])
@@ -132,7 +132,7 @@ def _without_none(hint: object) -> tuple[object, bool]:
 def _type(place: str, hint: object, within: tuple[object, ...]) -> DataType:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        # What else is annotated is for other readers.
+        # Other annotations are for other tools.
         ddl = next((each for each in arguments[1:] if isinstance(each, str)), None)
         return _type(place, arguments[0], within) if ddl is None else parse_type(ddl)
     if hint in _ATOMS:

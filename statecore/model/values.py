@@ -157,8 +157,8 @@ def fields_off(value: object, names: Sequence[str]) -> str:
     if not isinstance(value, (tuple, list, dict)):
         return ""
     # A dict may omit fields; they count as missing only when it also has an unknown one.
-    found = list(value) if isinstance(value, dict) else getattr(value, "_fields", names[: len(value)])
-    missing, unknown = [name for name in names if name not in found], [name for name in found if name not in names]
+    given = list(value) if isinstance(value, dict) else getattr(value, "_fields", names[: len(value)])
+    missing, unknown = [name for name in names if name not in given], [name for name in given if name not in names]
     said = [f"{what} field {name!r}" for what, off in (("missing", missing), ("unknown", unknown)) for name in off]
     return ", ".join(said) or f"{len(value)} values for {len(names)} fields"
 
@@ -203,8 +203,8 @@ def _map_conform(data_type: MapType) -> Check:
         except MisfitError:
             _locate(
                 chain(
-                    (("key", key, found) for found in value),
-                    ((f"[{reprlib.repr(found)}]", item, part) for found, part in value.items()),
+                    (("key", key, map_key) for map_key in value),
+                    ((f"[{reprlib.repr(map_key)}]", item, part) for map_key, part in value.items()),
                 )
             )
         if len(entries) != len(value):  # different keys became equal in their stored form

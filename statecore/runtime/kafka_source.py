@@ -1,4 +1,4 @@
-"""Settings of Kafka clients for Spark's connector, whose clients are Kafka's own, in Java; and what refuses them.
+"""Settings of Kafka clients for Spark's connector, which uses Kafka's Java client; and refusals by brokers.
 
 Files are read on the driver and passed on by content, so that executors need none.
 """
@@ -50,7 +50,7 @@ def kafka_options(servers: str) -> dict[str, str]:
     """
     settings = ClientSettings.of(servers).more
     security = {name: value for name, value in settings.items() if _SECURITY.match(name)}
-    # It is on unless somebody turns it off.
+    # It is on unless a setting turns it off.
     if security.get("enable.ssl.certificate.verification", "").lower() in ("true", "1"):
         del security["enable.ssl.certificate.verification"]
     unknown = sorted(security.keys() - _KNOWN)
@@ -111,7 +111,7 @@ def _tls(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _pem(settings: Mapping[str, str], name: str, block: re.Pattern[str], expected: str) -> str | None:
-    """Return the PEM blocks of a setting, which has them itself or names their file; None without it."""
+    """Return the PEM blocks of a setting, which contains them or names their file; None without it."""
     text, path = settings.get(f"{name}.pem"), settings.get(f"{name}.location")
     setting = f"{name}.pem"
     if text is None:
@@ -134,13 +134,13 @@ def _pem(settings: Mapping[str, str], name: str, block: re.Pattern[str], expecte
 
 
 def kafka_refusal(error: BaseException | None) -> SourceError | None:
-    """Return what to say of an error of Spark's if brokers did not let its client in; None for any other."""
-    found = _REFUSED.search(str(error))
-    if found is None:
+    """Return the error to raise if brokers refused Spark's client; None for any other error of Spark's."""
+    match = _REFUSED.search(str(error))
+    if match is None:
         return None
-    names = "user, password and mechanism (sasl.…)" if found[1] == "Sasl" else "protocol and certificates (ssl.…)"
+    names = "user, password and mechanism (sasl.…)" if match[1] == "Sasl" else "protocol and certificates (ssl.…)"
     refusal = SourceError(
-        f"found that Kafka does not let a source in: {found[2]}; expected settings that the brokers accept; correct "
+        f"found that Kafka does not let a source in: {match[2]}; expected settings that the brokers accept; correct "
         f"{names} in what {VARIABLE} gives, or in the options in `read`; the next driver reads them"
     )
     refusal.__cause__ = error

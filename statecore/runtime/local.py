@@ -44,13 +44,13 @@ _RELIES_ON = {
     "spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true",
 }
 _LOCALITY = "spark.shuffle.reduceLocality.enabled"
-# Longer than a run that was killed counts as alive.
+# Longer than a killed run counts as alive.
 _CLAIM_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class LocalRun:
-    """What a run left behind.
+    """Result of a run.
 
     Attributes:
         job: Name of the job.
@@ -140,7 +140,7 @@ def _by_value(build: Build) -> Iterator[None]:
     """Ship the functions of the module of ``build`` by value, as those of a job file, for the block."""
     module: ModuleType | None = sys.modules.get(getattr(build, "__module__", ""))
     if module is None or module.__name__ == "__main__":
-        # Of the main module they always are.
+        # Functions of the main module always are.
         yield
         return
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
@@ -151,7 +151,7 @@ def _by_value(build: Build) -> Iterator[None]:
 
 
 def _source(build: Build) -> tuple[Path, bytes]:
-    """Return name and text of what a manifest keeps as the job file: the file of ``build``, or its text alone."""
+    """Return name and text of the job file for the manifest: the file of ``build``, or only its source."""
     file = Path(build.__code__.co_filename) if inspect.isfunction(build) else None
     if file is not None and file.is_file():
         return file.resolve(), file.read_bytes()
@@ -169,7 +169,7 @@ def _max_parallelism(jobs: Jobs, name: str, parallelism: int) -> int:
 
 
 def _claimed(generations: Generations, name: str) -> GenerationRecord:
-    """Claim a generation; that of a run that was killed counts as alive for a while."""
+    """Claim a generation; wait while that of a killed run counts as alive."""
     for attempt in Retrying(
         retry=retry_if_exception_type(GenerationClaimedError),
         stop=stop_after_delay(_CLAIM_S),
@@ -186,7 +186,7 @@ def _difference(before: Manifest | None, newest: Manifest | None, of: Callable[[
 
 
 def _clean(error: Exception, plan: Job, build: Build) -> Exception:
-    """Return a failure without what is between the job and its reader: frames of Spark, of the JVM and of this."""
+    """Return a failure without the frames of Spark, of the JVM and of statecore."""
     line = exception_line(error)
     if isinstance(error, StatecoreError) or not line.startswith(f"{FunctionError.__name__}: "):
         return error
@@ -205,7 +205,7 @@ def _codes(thing: object) -> Iterator[Any]:
 
 
 class _ProgressLine:
-    """One line on stderr that says how far a run is."""
+    """One line on stderr with the progress of a run."""
 
     def __init__(self, job: str) -> None:
         self._job = job

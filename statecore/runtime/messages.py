@@ -179,7 +179,7 @@ class EpochSpec:
 
 
 class KeyShare(NamedTuple):
-    """A key, for people, its share (0 to 1) of a subtask's work, and its key group."""
+    """A key as text, its share (0 to 1) of a subtask's work, and its key group."""
 
     key: str
     share: float
@@ -194,7 +194,7 @@ class KeyGroupShare(NamedTuple):
 
 
 class StreamRead(msgspec.Struct, frozen=True, array_like=True):
-    """What a subtask has read from one of its operator's streams.
+    """Figures of one stream that a subtask has read.
 
     Attributes:
         rows: Records.

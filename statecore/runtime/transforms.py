@@ -1,8 +1,8 @@
 """Transformations of a stream in the JVM, on the DataFrame of each epoch.
 
-Rows of another operator carry columns that the engine needs, ``__statecore_…``, and some of them are no records but
-commits of subtasks. Transformations row by row let these pass, and evaluate nothing on them: their fields are null, for
-which an expression may have no result. A function of the user's gets the records alone.
+Rows of another operator carry columns that the engine needs, ``__statecore_…``, and some rows are commits of subtasks
+instead of records. Row-by-row transformations pass these on unevaluated: their fields are null, on which an expression
+may fail. A user's function gets only the records.
 """
 
 from __future__ import annotations

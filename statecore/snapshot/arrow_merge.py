@@ -101,7 +101,7 @@ def _newest(table: pa.Table, scope: Sequence[str]) -> pa.Table:
 
 
 def _like_the_next(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """Tell for each value but the last whether the next one is equal; nulls are."""
+    """Return for each value but the last whether it equals the next one; two nulls do."""
     values, following = column.slice(0, max(len(column) - 1, 0)), column.slice(1)
     both_null = pc.and_(values.is_null(), following.is_null())
     return pc.or_(pc.equal(values, following).fill_null(False), both_null).to_numpy()  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Reads of a base only what some key groups need, and checks it.
+"""Reads and checks only the parts of a base that some key groups need.
 
 ::
 
@@ -28,11 +28,11 @@ _WHOLE_BYTES = 1024 * 1024
 
 
 def read_keyed(store: CheckpointStore, item: KeyedFile, key_groups: KeyGroupRange) -> pa.Buffer:
-    """Return a file of keyed state, of a large base only footer and row groups with these key groups; zeros between.
+    """Return a file of keyed state; of a large base only footer and these key groups, with zeros in between.
 
     Raises:
         MissingFileError: The file does not exist.
-        CorruptFileError: What was read does not have the checksum in the manifest, or in the footer.
+        CorruptFileError: A part does not have the checksum in the manifest, or in the footer.
 
     """
     if item.footer is None or item.file.size <= _WHOLE_BYTES:

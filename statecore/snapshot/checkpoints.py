@@ -74,10 +74,10 @@ class CheckpointStore:
     def read_file(self, ref: FileRef) -> bytes:
         """Return a file's bytes, checked against the manifest."""
         data = self.files.read(ref.path)
-        found = hashlib.sha256(data).hexdigest()
-        if len(data) != ref.size or found != ref.sha256:
+        sha256 = hashlib.sha256(data).hexdigest()
+        if len(data) != ref.size or sha256 != ref.sha256:
             raise CorruptFileError(
-                f"found {self.describe(ref.path)} with {len(data)} bytes and SHA-256 {found}; "
+                f"found {self.describe(ref.path)} with {len(data)} bytes and SHA-256 {sha256}; "
                 f"expected {ref.size} bytes and SHA-256 {ref.sha256}, as the manifest says; "
                 "restore the file from a backup or resume from another savepoint"
             )
@@ -89,10 +89,10 @@ class CheckpointStore:
         data = self.files.read_range(path, first.start, last.start + last.size - first.start)
         for part in parts:
             place = part.start - first.start
-            found = hashlib.sha256(memoryview(data)[place : place + part.size]).hexdigest()
-            if found != part.sha256:
+            sha256 = hashlib.sha256(memoryview(data)[place : place + part.size]).hexdigest()
+            if sha256 != part.sha256:
                 raise CorruptFileError(
-                    f"found SHA-256 {found} of the bytes {part.start} to {part.start + part.size - 1} of "
+                    f"found SHA-256 {sha256} of the bytes {part.start} to {part.start + part.size - 1} of "
                     f"{self.describe(path)}; expected {part.sha256}, as recorded when the file was written; "
                     "restore the file from a backup or resume from another savepoint"
                 )
@@ -118,8 +118,8 @@ class CheckpointStore:
 
     def holds(self, url: str) -> bool:
         """Return whether ``url`` is the store's root or below it."""
-        root, found = _canonical(self.files.url).rstrip("/"), _canonical(url).rstrip("/")
-        return found == root or found.startswith(f"{root}/")
+        root, place = _canonical(self.files.url).rstrip("/"), _canonical(url).rstrip("/")
+        return place == root or place.startswith(f"{root}/")
 
     @staticmethod
     def manifest_path(lineage: int, epoch: int) -> str:
@@ -142,8 +142,8 @@ class CheckpointStore:
             self.files.put_if_absent(path, encode_manifest(manifest) if encoded is None else encoded)
         except AlreadyExistsError as error:
             raise CommitConflictError(
-                f"found epoch {manifest.epoch} of lineage {manifest.lineage} committed by another driver; "
-                f"expected generation {manifest.generation} to be the only one; this driver drops its attempt and stops"
+                f"epoch {manifest.epoch} of lineage {manifest.lineage} not committed by generation "
+                f"{manifest.generation}: already committed by another driver; this driver drops its attempt and stops"
             ) from error
         later = self.files.list(_MANIFESTS, after=path)
         if later:
@@ -151,8 +151,8 @@ class CheckpointStore:
             # This driver was suspended so long that its successor's manifest of this epoch was cleaned up. The name
             # was free, but no epoch follows this one, and no driver resumes from it.
             raise CommitConflictError(
-                f"found epoch {newest[1]} of lineage {newest[0]} committed; expected epoch {manifest.epoch} of lineage "
-                f"{manifest.lineage} to be the newest; another driver runs the job, so this one stops"
+                f"epoch {manifest.epoch} of lineage {manifest.lineage} not committed: another driver has committed "
+                f"epoch {newest[1]} of lineage {newest[0]} and runs the job; this driver stops"
             )
         return path
 
@@ -255,10 +255,10 @@ class CheckpointStore:
     def newest(self) -> Manifest | None:
         """Return the manifest of the newest epoch of the newest lineage, or None before the first commit."""
         while committed := self.committed():
-            found = self.find(*committed[-1])
+            manifest = self.find(*committed[-1])
             # A driver that still commits may have thinned it out since the listing; then there is a newer one.
-            if found is not None:
-                return found
+            if manifest is not None:
+                return manifest
         return None
 
     @staticmethod

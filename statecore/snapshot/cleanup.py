@@ -1,8 +1,8 @@
 """Removes unneeded files.
 
-The store alone tells which files are needed: those that a checkpoint in it, a savepoint or a claim names. Any other
-file may belong to a running attempt. It is deleted only after a grace period longer than the longest epoch, and never
-when its name says that it belongs to an epoch after the newest committed one.
+Needed are the files that a checkpoint, a savepoint or a claim in the store names. Any other file may belong to a
+running attempt. It is deleted only after a grace period longer than the longest epoch, and never when its name says
+that it belongs to an epoch after the newest committed one.
 
 Of the checkpoints, the newest few stay. Of those before them that are younger than the grace period, one a minute
 stays, so that a file is kept for about that long after the last epoch that names it.
@@ -142,14 +142,14 @@ class CleanUp:
         return kept, surplus
 
     def _garbage(self, named: Named, newest: tuple[int, int], before_ms: int, rewriting: bool) -> Iterator[FileEntry]:
-        """Yield what nobody needs, one folder after the other; of state, an epoch's folder at a time."""
+        """Yield unneeded files, folder by folder; for state, one epoch's folder at a time."""
         files = self._store.files
         for folder in self._folders(newest, before_ms, rewriting):
             self._check_stop()
-            found = files.list(folder)
-            if not found:
+            entries = files.list(folder)
+            if not entries:
                 files.sweep(folder, before_ms)
-            old = [each for each in found if each.modified_ms < before_ms]
+            old = [each for each in entries if each.modified_ms < before_ms]
             # A folder of state that belongs to an epoch was chosen by its name, which begins the names of its files.
             if not _EPOCH.match(folder):
                 old = [each for each in old if not _is_later(each.path, newest)]
@@ -191,5 +191,5 @@ def _surplus(checkpoints: Sequence[FileEntry], retained: int, before_ms: int) ->
 
 
 def _is_later(path: str, newest: tuple[int, int]) -> bool:
-    found = _EPOCH.match(path)
-    return found is not None and (int(found[1]), int(found[2])) > newest
+    match = _EPOCH.match(path)
+    return match is not None and (int(match[1]), int(match[2])) > newest

@@ -62,10 +62,10 @@ def read_job_file(files: FileStore, artifact: str, sha256: str) -> bytes:
         raise JobDefinitionError(
             f"found no {files.url}/{path}; expected the copy of the job file as it was registered; {remedy}"
         ) from None
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
+    actual = hashlib.sha256(data).hexdigest()
+    if actual != sha256:
         raise JobDefinitionError(
-            f"found a job file with the SHA-256 {found} at {files.url}/{path}; expected {sha256}, as registered; it "
+            f"found a job file with the SHA-256 {actual} at {files.url}/{path}; expected {sha256}, as registered; it "
             f"was not run; find out who writes to the store, then {remedy}"
         )
     return data

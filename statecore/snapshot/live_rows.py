@@ -65,13 +65,13 @@ class _Columns:
         self, scopes: Collection[Scope], key_group: int, rows: Mapping[Scope, Any], kind: StateKind
     ) -> None:
         """Add the stored content of scopes, of any kind but a map; the common case, so it works by column."""
-        found = list(map(rows.get, scopes, repeat(_ABSENT)))
+        contents = list(map(rows.get, scopes, repeat(_ABSENT)))
         if kind in _CONTAINERS:
-            found = [stored or _ABSENT for stored in found]
-        gone = [stored is _ABSENT for stored in found]
+            contents = [stored or _ABSENT for stored in contents]
+        gone = [stored is _ABSENT for stored in contents]
         self.scopes.extend(scopes)
-        self.key_groups.extend(repeat(key_group, len(found)))
-        self.stored.extend([None if stored is _ABSENT else stored for stored in found] if any(gone) else found)
+        self.key_groups.extend(repeat(key_group, len(contents)))
+        self.stored.extend([None if stored is _ABSENT else stored for stored in contents] if any(gone) else contents)
         self.deleted.extend(gone)
 
     def rows(self, table: StateTable, *, changelog: bool) -> KeyedRows:
@@ -134,11 +134,11 @@ def changelog_rows(table: StateTable) -> KeyedRows:
         for scope, map_keys in table.changed_entries.get(key_group, {}).items():
             entries = stored.get(scope, {})
             for map_key, removed in map_keys.items():
-                found = entries.get(map_key, _ABSENT)
-                if removed and found is not _ABSENT:
+                value = entries.get(map_key, _ABSENT)
+                if removed and value is not _ABSENT:
                     # Removed and put again, so it is the last entry now.
                     columns.add(scope, key_group, _ABSENT, map_key)
-                columns.add(scope, key_group, found, map_key)
+                columns.add(scope, key_group, value, map_key)
     return columns.rows(table, changelog=True)
 
 
@@ -155,11 +155,11 @@ def changelog_table(backend: HeapKeyedStateBackend, state: str, keys: pa.Schema)
 
 def _changed_arrays(groups: Mapping[int, SessionGroup], table: StateTable) -> ChangedArrays | None:
     """Return the changes of a table's state that lies in columns; None without any."""
-    found = [(key_group, groups[key_group].changed_rows(table.name)) for key_group in sorted(groups)]
-    key_groups = [key_group for key_group, rows in found for _ in rows.keys]
+    by_group = [(key_group, groups[key_group].changed_rows(table.name)) for key_group in sorted(groups)]
+    key_groups = [key_group for key_group, rows in by_group for _ in rows.keys]
     if not key_groups:
         return None
-    each = [rows for _, rows in found]
+    each = [rows for _, rows in by_group]
     deleted = np.concatenate([rows.deleted for rows in each])
     values = np.concatenate([rows.values for rows in each])
     windows = [rows.windows for rows in each if rows.windows is not None]

@@ -347,14 +347,14 @@ def subtask_parts(data: bytes) -> dict[str, tuple[FilePart, ...]]:
     """Return per operator uid where the file of a manifest holds each subtask's state, for ``decode_subtask``."""
     position, parts = 0, {}
     for operator in _PARTS.decode(data).operators:
-        found = []
+        own = []
         for subtask in map(bytes, operator.subtasks):
-            # Its beginning finds it, faster than all of it would: no other record begins like a subtask's.
+            # Search for its first bytes, which is faster: no other record begins like a subtask's.
             position = data.index(subtask[:_PROBE_BYTES], position)
             digest = hashlib.sha256(subtask).hexdigest()
-            found.append(FilePart(start=position, size=len(subtask), sha256=digest))
+            own.append(FilePart(start=position, size=len(subtask), sha256=digest))
             position += len(subtask)
-        parts[operator.uid] = tuple(found)
+        parts[operator.uid] = tuple(own)
     return parts
 
 
@@ -367,7 +367,7 @@ def decode_subtask(data: bytes) -> SubtaskState:
 
 
 def fingerprint(manifest: Manifest) -> str:
-    """Return what tells a manifest from every other, also from a later one at the same path."""
+    """Return a text that identifies a manifest, also among manifests at the same path."""
     return hashlib.sha256(encode_manifest(manifest)).hexdigest()
 
 
@@ -419,10 +419,10 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
 
 def _check_checksum(data: bytes, checksum: str, name: str) -> None:
     # Over the bytes, not over their meaning, so that every flipped bit is detected.
-    found = hashlib.sha256(data.replace(checksum.encode(), _NO_CHECKSUM.encode(), 1)).hexdigest()
-    if len(checksum) != len(_NO_CHECKSUM) or found != checksum:
+    actual = hashlib.sha256(data.replace(checksum.encode(), _NO_CHECKSUM.encode(), 1)).hexdigest()
+    if len(checksum) != len(_NO_CHECKSUM) or actual != checksum:
         raise ManifestError(
-            f"found {name} with the SHA-256 {found}; expected {checksum!r}, as recorded in the file; "
+            f"found {name} with the SHA-256 {actual}; expected {checksum!r}, as recorded in the file; "
             "it was edited or damaged, use another savepoint"
         )
 

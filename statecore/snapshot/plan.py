@@ -214,9 +214,9 @@ def _keyed_amounts(operator: OperatorState, counted: dict[str, _Counts], key_gro
             start, end = item.key_groups
             rows = counted[item.file.path][start : end + 1]
             in_files[item.state][:, start : end + 1] += rows, rows * (item.file.size / max(item.rows, 1))
-        for state, found in in_files.items():
-            written = found[0].sum()
-            amounts += found * (subtask.state_rows.get(state, written) / max(written, 1))
+        for state, of_state in in_files.items():
+            written = of_state[0].sum()
+            amounts += of_state * (subtask.state_rows.get(state, written) / max(written, 1))
     return amounts
 
 

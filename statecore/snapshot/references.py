@@ -1,8 +1,8 @@
-"""What the manifests of a store name, remembered, because a manifest never changes.
+"""Remembers the files that a store's manifests name; a manifest never changes.
 
 A manifest of many subtasks has megabytes. So each is read once, and not at all by the driver that committed it. Only
-the hashes of the paths that it names stay in memory: eight bytes for each file of each manifest in the store. Two paths
-of one hash keep a file that could go, and do no other harm.
+the hashes of the paths that it names stay in memory: eight bytes for each file of each manifest in the store. A hash
+collision keeps a file that could be removed, and does no other harm.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from statecore.snapshot.checkpoints import CheckpointStore, named_files
 from statecore.snapshot.manifest import Manifest
 from statecore.storage import FileEntry
 
-# Manifests of this process that were not settled yet: those of a minute or two. Each shares with the one before what
-# did not change.
+# Manifests of this process that were not settled yet: those of a minute or two. Each shares unchanged parts with the
+# one before.
 _OWN = 256
 
 
 class References:
-    """What the manifests of one store name.
+    """The files that the manifests of one store name.
 
     Args:
         store: The store.
@@ -76,7 +76,7 @@ class References:
                     self._known[entry] = _hashes(named_files(own))
 
     def named(self, manifests: Sequence[FileEntry], also: Collection[str]) -> Named:
-        """Return what the manifests name, and some other paths; forget all other manifests.
+        """Return the paths that the manifests name, and some others; forget all other manifests.
 
         Args:
             manifests: Those that ``learn`` read, or that this process committed.
@@ -113,8 +113,8 @@ class Named:
         asked = _hashes([entry.path for entry in entries])
         # Not np.isin, which looks at the whole set in each call.
         places = np.searchsorted(self._hashes, asked)
-        found = self._hashes.take(places, mode="clip") == asked if self._hashes.size else np.zeros(asked.size, bool)
-        return [entry for entry, is_needed in zip(entries, found.tolist(), strict=True) if not is_needed]
+        needed = self._hashes.take(places, mode="clip") == asked if self._hashes.size else np.zeros(asked.size, bool)
+        return [entry for entry, is_needed in zip(entries, needed.tolist(), strict=True) if not is_needed]
 
 
 def _hashes(paths: Collection[str]) -> npt.NDArray[np.int64]:

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class StartingJob(Protocol):
-    """What the catalog knows of where a job should start; see ``JobRecord``."""
+    """The catalog's record of where a job should start; see ``JobRecord``."""
 
     @property
     def name(self) -> str:
@@ -112,7 +112,7 @@ def is_start_pending(newest: Manifest | None, job: StartingJob) -> bool:
 
 
 def known_generation(store: CheckpointStore, newest: Manifest | None, asked: Manifest | None = None) -> int:
-    """Return a number that the generations to come must exceed, whatever the catalog knows.
+    """Return a number that new generations must exceed, also after the catalog was lost.
 
     Generations and lineages in the store count, because the catalog may be older than the store; so does the lineage of
     a savepoint from elsewhere, because a generation becomes the number of the lineage that it opens.

@@ -1,4 +1,4 @@
-"""What a job sets about its driver: keys below ``statecore.`` in its configuration."""
+"""A job's settings for its driver: keys below ``statecore.`` in its configuration."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ _DURATION = re.compile(r"(\d+)(ms|s|m|min|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 MIN_GRACE = timedelta(minutes=10)
 """The shortest that a job may set: longer than an outage of the storage and the skew of two clocks together."""
-# No timer fires between two epochs, and no live rescale shows its effect; a query that looks for data more often keeps
-# a core busy.
+# Between two epochs no timer fires and no live rescale takes effect; a shorter interval keeps a core busy.
 _ALLOWED = {
     _GRACE: (MIN_GRACE, timedelta.max),
     _TRIGGER: (timedelta(milliseconds=10), timedelta(minutes=10)),
@@ -76,10 +75,10 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def _duration(key: str, text: str) -> timedelta:
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         raise ValueError(f"{key} is not a duration")
-    duration = timedelta(milliseconds=int(found[1]) * _UNITS_MS[found[2]])
+    duration = timedelta(milliseconds=int(match[1]) * _UNITS_MS[match[2]])
     least, most = _ALLOWED[key]
     if not least <= duration <= most:
         raise ValueError(f"{key} is out of bounds")

@@ -54,14 +54,14 @@ def _foreign(store: CheckpointStore, manifest: Manifest) -> Iterator[ForeignFile
     if manifest.savepoint is None:
         return
     if manifest.root == ".":
-        found = _own_folder(store)
+        paths = _own_folder(store)
         own = {MANIFEST, *(ref.path for ref in manifest.files())}
-        own |= {path for path in found if path.startswith("claims/")}
+        own |= {path for path in paths if path.startswith("claims/")}
     else:
         path = store.savepoint_path(manifest.savepoint.name)
-        found = {entry.path for entry in store.files.list(path.removesuffix(f"/{MANIFEST}"))}
+        paths = {entry.path for entry in store.files.list(path.removesuffix(f"/{MANIFEST}"))}
         own = {path}
-    for path in sorted(found - own):
+    for path in sorted(paths - own):
         yield ForeignFileError(
             f"found the file {store.describe(path)}, which the savepoint does not name; expected only its own files; "
             "find out who writes there, and move the file away"

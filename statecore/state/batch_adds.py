@@ -123,7 +123,7 @@ def _stored_type(state: BatchState) -> pa.DataType:
 
 
 def _without_nulls(keys: BatchKeys, column: pa.Array) -> Mask:
-    """Tell which keys have no null among their values: the effect of a null depends on the values around it."""
+    """Return which keys have no null among their values: the effect of a null depends on the values around it."""
     certain = np.ones(len(keys.scopes), np.bool_)
     if column.null_count:
         certain[keys.index[column.is_null().to_numpy(zero_copy_only=False)]] = False
@@ -163,8 +163,8 @@ def _aggregated(state: AggregatingBatchState, keys: BatchKeys, column: pa.Array)
     )
 
 
-def _described(found: Any) -> str:
-    return f"{len(found)} of type {found.type}" if isinstance(found, pa.Array) else repr(found)
+def _described(value: Any) -> str:
+    return f"{len(value)} of type {value.type}" if isinstance(value, pa.Array) else repr(value)
 
 
 def _write_accumulators(state: AggregatingBatchState, keys: BatchKeys, folded: pa.Array) -> None:

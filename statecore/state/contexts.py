@@ -56,13 +56,13 @@ class Emitter(Protocol):
     """Receives the outputs of a function, with the event time of the record or timer behind them, in ms."""
 
     def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
-        """Take one row of a side output."""
+        """Receive one row of a side output."""
 
     def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
-        """Take rows of the main output."""
+        """Receive rows of the main output."""
 
     def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
-        """Take many rows as columns, with the event time of each; None is the main output."""
+        """Receive many rows as columns, with the event time of each; None is the main output."""
 
 
 class NoBroadcastState:
@@ -205,7 +205,7 @@ class SnapshotContext:
 
 
 class NoTimerService:
-    """The timer service of a function without keys: it tells the time and refuses timers."""
+    """The timer service of a function without keys: it returns the time and refuses timers."""
 
     def __init__(self, moment: Moment) -> None:
         self._moment = moment

@@ -88,24 +88,24 @@ class HeldBack:
         self._held = []
 
     def release(self) -> None:
-        """Emit what the record put out."""
+        """Emit the record's outputs."""
         held, self._held = self._held or [], None
         for emit in held:
             emit()
 
     def drop(self) -> None:
-        """Forget what the record put out."""
+        """Discard the record's outputs."""
         self._held = None
 
     def emit(self, tag: OutputTag, value: Any, timestamp_ms: int | None) -> None:
-        """Take one row of a side output."""
+        """Receive one row of a side output."""
         if self._held is None:
             self._emitter.emit(tag, value, timestamp_ms)
         else:
             self._held.append(lambda: self._emitter.emit(tag, value, timestamp_ms))
 
     def emit_all(self, values: Iterable[Any], timestamp_ms: int | None) -> None:
-        """Take rows of the main output."""
+        """Receive rows of the main output."""
         if self._held is None:
             self._emitter.emit_all(values, timestamp_ms)
         else:
@@ -114,7 +114,7 @@ class HeldBack:
             self._held.append(lambda: self._emitter.emit_all(rows, timestamp_ms))
 
     def emit_batch(self, tag: OutputTag | None, rows: pa.RecordBatch, timestamps_ms: pa.Array) -> None:
-        """Take many rows as columns."""
+        """Receive many rows as columns."""
         self._emitter.emit_batch(tag, rows, timestamps_ms)
 
 

@@ -92,6 +92,6 @@ def folding(reduce: Callable[[Any, Any], Any], ddl: str) -> Folding | None:
 
 
 def _odd(numbers: Numbers) -> Mask:
-    """Tell for which doubles the result of ``min`` and ``max`` depends on the order."""
+    """Return for which doubles the result of ``min`` and ``max`` depends on the order."""
     odd: Mask = np.isnan(numbers) | ((numbers == 0) & np.signbit(numbers))
     return odd

@@ -132,7 +132,7 @@ class HeapKeyedStateBackend:
         self._undo_log: UndoLog | None = None
 
     def note_changes(self, log: UndoLog) -> None:
-        """Note in a log what changes from now on, in states that are registered later."""
+        """Log all changes from now on, of states that are registered later."""
         self._undo_log = log
 
     def set_current_key(self, key: Key, key_group: int) -> None:
@@ -248,8 +248,8 @@ class HeapKeyedStateBackend:
 
     def unregistered(self) -> list[str]:
         """Return the names of restored states that were not registered again."""
-        found = [self.tables[name] for name in sorted(self._restored)]
-        return [table.name for table in found if table.descriptor is None and table.kind is not StateKind.TIMERS]
+        restored = [self.tables[name] for name in sorted(self._restored)]
+        return [table.name for table in restored if table.descriptor is None and table.kind is not StateKind.TIMERS]
 
     def restored_table(self, name: str, schema: TableSchema) -> StateTable:
         """Return the table for restored rows of a state; StateConflictError when the name has another kind or type."""
@@ -274,7 +274,7 @@ class HeapKeyedStateBackend:
             self.columns[key_group] = detached.columns
 
     def settle(self, key_groups: Iterable[int] | None = None) -> None:
-        """Move what lies in columns to the tables, as whoever reads these needs it; by default of all key groups."""
+        """Move state from columns to the tables, for readers of the tables; by default of all key groups."""
         for key_group in list(self.columns) if key_groups is None else key_groups:
             columns = self.columns.pop(key_group, None)
             if columns is not None:
@@ -433,12 +433,12 @@ def _ttl_in_force(descriptor: StateDescriptor) -> StateTtlConfig | None:
 
 def _require_same(table: StateTable, first: StateDescriptor, second: StateDescriptor, wanted: TableSchema) -> None:
     if (table.kind, table.type) != (wanted.kind, wanted.type):
-        found, expected = describe(wanted), describe(table.schema)
+        requested, expected = describe(wanted), describe(table.schema)
     elif _ttl_in_force(first) != _ttl_in_force(second):
-        found, expected = f"{describe(wanted)} {second.ttl}", f"{describe(table.schema)} {first.ttl}"
+        requested, expected = f"{describe(wanted)} {second.ttl}", f"{describe(table.schema)} {first.ttl}"
     else:
         return
     raise StateConflictError(
-        f"found state {second.name!r} requested as {found}; expected {expected}, as it was registered; "
+        f"found state {second.name!r} requested as {requested}; expected {expected}, as it was registered; "
         "give one of the two states another name"
     )

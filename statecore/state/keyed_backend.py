@@ -105,10 +105,10 @@ class KeyedStateBackend(KeyedScope, Protocol):
         """Return the timers of all time domains."""
 
     def note_changes(self, log: UndoLog) -> None:
-        """Note in a log what changes from now on, in states that are registered later."""
+        """Log all changes from now on, of states that are registered later."""
 
     def settle(self) -> None:
-        """Move what lies in columns to the tables, as whoever reads these needs it."""
+        """Move state from columns to the tables, for readers of the tables."""
 
     def seal(self) -> None:
         """Refuse from now on to migrate restored state."""

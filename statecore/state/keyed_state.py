@@ -317,8 +317,8 @@ class HeapMapState(HeapState):
 
     def _entries(self) -> dict[Any, Any]:
         """Return the current key's entries; for a key without any, a new dict that is not stored."""
-        found: dict[Any, Any] = self._groups[self.backend.key_group].get(self._scope(), {})
-        return found
+        entries: dict[Any, Any] = self._groups[self.backend.key_group].get(self._scope(), {})
+        return entries
 
     def _put(self, stored: Mapping[Any, Any]) -> None:
         if not stored:

@@ -58,15 +58,15 @@ ONE_INPUT = "process_element"
 TWO_INPUTS = ("process_element1", "process_element2")
 """The methods that take the records of one input, or of the first and the second."""
 
-# What a method returns nearly always; asking for these first is quicker than for what it must not be.
+# Methods nearly always return these; checking for them first is quicker than for the refused types.
 _USUAL = frozenset({GeneratorType, list})
-# What a window function returns for nearly every record.
+# The result of a window function for nearly every record.
 _NOTHING: tuple[()] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class _Guard:
-    """What keeps a record that the function fails on from doing harm."""
+    """Undoes the effects of a record that the function fails on."""
 
     letters: DeadLetters
     emitter: HeldBack
@@ -91,11 +91,11 @@ class CombiningFunction(ABC):
     def combine(
         self, rows: pa.RecordBatch, keys: BatchKeys, times: pa.Array | None, watermark: int
     ) -> tuple[Mask, Iterator[Record]]:
-        """Return which rows to process one by one, and what to process in place of the others, after them."""
+        """Return the rows to process one by one, and the records that replace the others, to process after them."""
 
     @abstractmethod
     def ends(self, watermark: int) -> Iterator[End]:
-        """Remove what the watermark ends without a timer; yield it in the order of timers, for ``on_end``."""
+        """Remove and yield what the watermark ends without a timer, in the order of timers, for ``on_end``."""
 
     @abstractmethod
     def on_end(self, end: End, ctx: Any) -> Iterable[Any]:
@@ -253,7 +253,7 @@ class ProcessOperator:
                     if returned is not None:
                         emitter.emit_all(outputs_of(returned, method), timestamp)
                 except MemoryError:
-                    # Not the record's fault, and whatever follows would fail as well.
+                    # Not the record's fault: the following ones would fail as well.
                     self._fail(None if keyed is None else key, f"record {shortened(value)}")
                     raise
                 except Exception as error:
@@ -496,18 +496,18 @@ def outputs_of(returned: object, method: str) -> Iterable[Any]:
 
 
 def can_combine(function: UserFunction) -> bool:
-    """Whether a function combines records."""
+    """Return whether a function combines records."""
     return isinstance(function, CombiningFunction) and function.combines
 
 
 def fires_timers(function: UserFunction) -> bool:
-    """Whether a function overrides ``on_timer``."""
+    """Return whether a function overrides ``on_timer``."""
     inherited = [base.on_timer for base in _WITH_TIMERS]
     return getattr(type(function), "on_timer", inherited[0]) not in inherited
 
 
 _WITH_TIMERS = (KeyedProcessFunction, KeyedBroadcastProcessFunction, KeyedCoProcessFunction, BatchProcessFunction)
-# By what is connected to the stream; each without keys, and keyed.
+# By the kind of the connected stream: the class without keys, and the keyed one.
 _KINDS: Mapping[str, tuple[type, type]] = {
     "without broadcast state": (ProcessFunction, KeyedProcessFunction),
     "with broadcast state": (BroadcastProcessFunction, KeyedBroadcastProcessFunction),
@@ -534,8 +534,8 @@ def _nulls(value: Any, error: Exception) -> str:
     fits = isinstance(error, TypeError | AttributeError) and not isinstance(error, StatecoreError)
     if not fits or not hasattr(value, "_fields") or None not in value:
         return ""
-    found = [name for name, item in zip(value._fields, value, strict=True) if item is None]
+    nulls = [name for name, item in zip(value._fields, value, strict=True) if item is None]
     return (
-        f" (null in {', '.join(map(repr, found))}; a source gives null where a file lacks the column, or has another "
+        f" (null in {', '.join(map(repr, nulls))}; a source gives null where a file lacks the column, or has another "
         "type there)"
     )

@@ -10,8 +10,8 @@ is a row of numbers, and what happens to all sessions at once is done by numpy::
     before    end of the key's session before it, the least integer without one; also when that one has ended
 
 A key's sessions lie either here or in the tables, never in both. Files know only the tables' form: ``changed_rows``
-gives a changelog's rows in it, and ``settle`` moves everything to the tables. ``release`` moves one key there when
-something happens to it that is not done here.
+gives a changelog's rows in it, and ``settle`` moves everything to the tables. ``release`` moves one key there when it
+needs something that is not done here.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class SessionGroup:
         self._kept = len(self._rows)
 
     def add(self, parts: Parts, scopes: Sequence[Key], elsewhere: Mapping[Key, object], fold: Folding) -> Mask:
-        """Add parts to sessions; return which parts take more than that, of keys to release first.
+        """Add parts to sessions; return the parts that need more: release their keys first.
 
         Each part of a key joins the key's newest session, or opens one after it. Sessions that the watermark has ended
         are not here any more.
@@ -250,11 +250,11 @@ class SessionGroup:
         self._newest[owner] = -1
 
     def settle(self, tables: SessionTables, key_group: int) -> None:
-        """Move all sessions to the tables; what files lack is among the tables' changes."""
+        """Move all sessions to the tables; what files lack counts as changes of the tables."""
         self._put(np.flatnonzero(self._status != _RELEASED), tables, key_group)
 
     def changed_rows(self, state: str) -> ColumnRows:
-        """Return what the next changelog holds of a state."""
+        """Return the rows of a state for the next changelog."""
         if state == self.names[0]:
             return self._changed_sessions()
         is_contents = state == self.names[1]
@@ -307,7 +307,7 @@ class SessionGroup:
         self._changes = np.append(self._changes, np.zeros(len(rows), np.uint8))
 
     def _has_changed(self, what: int) -> Mask:
-        """Tell which sessions are new or changed, or were removed from what files hold."""
+        """Return which sessions are new or changed, or were removed from what files hold."""
         kept = np.arange(len(self._rows)) < self._kept
         alive = self._status == _ALIVE
         changed: Mask = alive & (~kept | ((self._changes & what) != 0)) | (self._status == _ENDED) & kept

@@ -191,7 +191,7 @@ class TimerTable(StateTable):
         return taken
 
     def _first(self) -> tuple[int, int, str]:
-        """Return what the firing order goes by, of the earliest timer in a heap; it is the last without one."""
+        """Return the sort key of a heap's earliest timer; for an empty heap, one after all others."""
         timestamp = self.earliest()
         if timestamp is None:
             return _MOST + 1, 0, ""
@@ -199,7 +199,7 @@ class TimerTable(StateTable):
         return timestamp, key_group, self._heaps[key_group][0][1]
 
     def _pop(self) -> Timer:
-        """Remove and return the timer that ``earliest`` has found."""
+        """Remove and return the timer that ``earliest`` returned."""
         heads = self._built_heads()
         timestamp, key_group = heads[0]
         heap = self._heaps[key_group]
@@ -256,7 +256,7 @@ def _entry(timestamp: int, scope: Scope) -> _Entry:
 
 
 def key_text(key: Key, namespace: Any) -> str:
-    """Return what timers of one timestamp and key group go by."""
+    """Return the text that orders timers of one timestamp and key group."""
     if namespace is None:
         return repr(key)
     # That of a named tuple is Python, and slow.

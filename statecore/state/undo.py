@@ -1,4 +1,4 @@
-"""Undoes what one record changed in keyed state, for a function that goes on after a record that it fails on.
+"""Undoes one record's changes to keyed state, so that a job continues after a record that its function fails on.
 
 State objects see the rows of a key group through ``_NotedRows``, which keep the stored form of a scope before the
 record first touches it. Only an operator with ``on_error`` pays for that.
@@ -17,24 +17,24 @@ _CONTAINERS = frozenset({StateKind.LIST, StateKind.MAP, StateKind.TIMERS})
 
 
 class UndoLog:
-    """What the current record has touched: per table, key group and scope what was stored before."""
+    """Content that the current record has touched: what each table, key group and scope stored before."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[str, int, Scope], tuple[StateTable, Any]] = {}
         self._notes = False
 
     def begin(self) -> None:
-        """Note what changes from now on."""
+        """Start logging changes."""
         self._before.clear()
         self._notes = True
 
     def end(self) -> None:
-        """Keep the changes since the beginning, and note no more."""
+        """Keep the changes, and stop logging."""
         self._before.clear()
         self._notes = False
 
     def note(self, table: StateTable, key_group: int, scope: Scope) -> None:
-        """Keep what is stored under a scope, unless the record has touched it before."""
+        """Log the content of a scope, unless the record has touched it before."""
         place = (table.name, key_group, scope)
         if self._notes and place not in self._before:
             rows = table.groups[key_group]
@@ -42,7 +42,7 @@ class UndoLog:
             self._before[place] = (table, stored)
 
     def undo(self) -> None:
-        """Store again what was stored at the beginning, and note no more."""
+        """Restore the content from before ``begin``, and stop logging."""
         for (_, key_group, scope), (table, stored) in self._before.items():
             rows = table.groups[key_group]
             if stored is _ABSENT:

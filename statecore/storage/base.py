@@ -89,7 +89,7 @@ class FileStore(Protocol):
         """Delete files, as many in one request as the storage takes; no error when some are missing."""
 
     def sweep(self, prefix: str, before_ms: int) -> None:
-        """Remove what ``list`` hides below the folder ``prefix`` and nothing has touched since a time.
+        """Remove what ``list`` hides below the folder ``prefix``, unless it was modified since a time.
 
         These are the temporary files of killed writers, and empty folders. An object store has neither.
         """

@@ -99,10 +99,10 @@ class LocalFileStore:
         """Return the size in bytes, or None when there is no such file."""
         with self._translated_errors("look at", path):
             try:
-                found = self._resolve(path).stat()
+                status = self._resolve(path).stat()
             except _NO_FILE:
                 return None
-        return found.st_size if stat.S_ISREG(found.st_mode) else None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def folders(self, prefix: str) -> list[str]:
         """Return the folders directly below a folder."""
@@ -113,8 +113,10 @@ class LocalFileStore:
     def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
         """Return the files below a folder, without the temporary files of writers."""
         with self._translated_errors("list", prefix):
-            found = self._files(self._resolve(prefix), str(PurePosixPath(prefix)))
-            return sorted((entry for entry in found if entry.path > after) if after else found, key=attrgetter("path"))
+            entries = self._files(self._resolve(prefix), str(PurePosixPath(prefix)))
+            return sorted(
+                (entry for entry in entries if entry.path > after) if after else entries, key=attrgetter("path")
+            )
 
     def move(self, source: str, target: str) -> None:
         """Rename a file durably."""
@@ -173,13 +175,13 @@ class LocalFileStore:
                 parent.rmdir()
 
     def _resolve(self, path: str) -> Path:
-        found = self._root / safe_path(path)
-        if not Path(os.path.realpath(found)).is_relative_to(self._real_root):
+        full = self._root / safe_path(path)
+        if not Path(os.path.realpath(full)).is_relative_to(self._real_root):
             raise UnsafePathError(
-                f"found {found}, which leaves its store through a symbolic link; expected a relative path below the "
+                f"found {full}, which leaves its store through a symbolic link; expected a relative path below the "
                 f"root {self._root}; remove the link, or mount the folder in its place"
             )
-        return found
+        return full
 
     @contextmanager
     def _written(self, path: str, data: bytes) -> Iterator[tuple[Path, Path]]:
@@ -208,11 +210,11 @@ class LocalFileStore:
                     yield from self._files(entry.name, path, directory)
                 elif entry.is_file() and not entry.name.startswith(_TEMPORARY):
                     try:
-                        found = entry.stat()
+                        status = entry.stat()
                     except FileNotFoundError:
                         # Another process has deleted it in the meantime.
                         continue
-                    yield FileEntry(path, found.st_size, found.st_mtime_ns // 1_000_000)
+                    yield FileEntry(path, status.st_size, status.st_mtime_ns // 1_000_000)
 
     @contextmanager
     def _translated_errors(self, verb: str, path: str) -> Iterator[None]:

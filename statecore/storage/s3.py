@@ -110,8 +110,8 @@ class S3FileStore:
             pages = (
                 client().get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder, Delimiter="/")
             )
-            found = [item["Prefix"] for page in pages for item in page.get("CommonPrefixes", ())]
-        return sorted(path for each in found if _is_path(path := each.removeprefix(root).removesuffix("/")))
+            prefixes = [item["Prefix"] for page in pages for item in page.get("CommonPrefixes", ())]
+        return sorted(path for each in prefixes if _is_path(path := each.removeprefix(root).removesuffix("/")))
 
     def list(self, prefix: str, *, after: str = "") -> list[FileEntry]:
         """Return the files below a folder; skip keys that are not paths, such as a console's folder markers."""
@@ -120,12 +120,12 @@ class S3FileStore:
         with self._translated_errors(prefix):
             listing = client().get_paginator("list_objects_v2")
             pages = listing.paginate(Bucket=self._bucket, Prefix=folder, StartAfter=f"{root}{after}")
-            found = [
+            entries = [
                 FileEntry(item["Key"].removeprefix(root), item["Size"], int(item["LastModified"].timestamp() * 1000))
                 for page in pages
                 for item in page.get("Contents", ())
             ]
-        return sorted((entry for entry in found if _is_path(entry.path)), key=attrgetter("path"))
+        return sorted((entry for entry in entries if _is_path(entry.path)), key=attrgetter("path"))
 
     def move(self, source: str, target: str) -> None:
         """Copy a file within S3, a large one in parallel parts, then delete the old one."""

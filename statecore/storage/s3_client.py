@@ -49,13 +49,13 @@ _making = threading.Lock()
 
 def client() -> S3Client:
     """Return this process's client; only retries and timeouts differ from boto3's defaults."""
-    # Of threads that read the first files at once, each would make a client: a tenth of a second of processor time.
+    # Without the lock, each of several threads would make a first client: a tenth of a second of processor time.
     with _making:
         return _client_of(os.getpid())
 
 
 def _free_the_lock() -> None:
-    """Leave behind a lock that another thread held during the fork: it is not there to release it."""
+    """Replace the lock after a fork: a thread that held it does not exist in the child."""
     global _making
     _making = threading.Lock()
 

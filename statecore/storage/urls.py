@@ -59,8 +59,8 @@ def normal_url(url: str) -> str:
 
 def parse_url(url: str) -> Place:
     """Parse a URL."""
-    found = _SCHEME.match(url)
-    scheme = found[1].lower() if found else ""
+    match = _SCHEME.match(url)
+    scheme = match[1].lower() if match else ""
     if scheme == "":
         start = () if url.startswith("/") else Path.cwd().parts[1:]
         return Place("", "", _walk(start, url.lstrip("/")))

@@ -24,7 +24,7 @@ def workspace(name: str) -> Iterator[Path]:
         tempfile.TemporaryDirectory(prefix=f"{PREFIX}{name}-", ignore_cleanup_errors=True) as made,
         (Path(made) / _NEW).open("wb") as lock,
     ):
-        # Locked before it has its name: nobody finds it free.
+        # Locked before it has its name: no other process sees it unlocked.
         fcntl.flock(lock, fcntl.LOCK_EX)
         (Path(made) / _NEW).rename(Path(made) / _LOCK)
         yield Path(made)

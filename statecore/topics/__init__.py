@@ -1,1 +1,1 @@
-"""What is in the topics of Kafka brokers, for sources that read them."""
+"""Offsets, lag and losses of Kafka topics, for sources that read them."""

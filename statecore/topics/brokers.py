@@ -1,4 +1,4 @@
-"""Asks Kafka brokers about topics: which there are, from and up to which offset, and how old a record is.
+"""Asks Kafka brokers which topics exist, for their first and last offsets, and for the time of a record.
 
 It needs ``confluent-kafka``, and neither Spark nor a driver.
 """
@@ -26,10 +26,10 @@ from statecore.topics.client_settings import ClientSettings
 from statecore.topics.positions import Partition
 
 _ANSWER_S = 5.0
-# Brokers that are down are told of once, by an error, not by each attempt of the library.
+# Brokers that are down are reported once, by an error, not at each attempt of the library.
 _QUIET = {"log_level": 0}
 _FETCH_S = 5.0
-# The last two: settings that no client takes, of an Airflow connection for one.
+# The last two: settings that no client accepts, for example of an Airflow connection.
 _REFUSED = (KafkaException, TypeError, ValueError)
 _GONE = {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"}
 
@@ -38,7 +38,7 @@ class Topic(NamedTuple):
     """A topic as it is now.
 
     Attributes:
-        id: What tells it from an earlier topic of its name.
+        id: Distinguishes it from an earlier topic of its name.
         partitions: Its partitions.
 
     """
@@ -60,11 +60,11 @@ class Brokers:
         self.servers = client.servers
         self._client = client
         self._isolation = "read_committed" if committed else "read_uncommitted"
-        # Its answers come only for as long as it lives.
+        # Its answers arrive only while it lives.
         self._admin: AdminClient | None = None
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
-        """Return those of these topics that there are.
+        """Return those of these topics that exist.
 
         Raises:
             SourceError: The brokers do not answer, or refuse.
@@ -77,11 +77,11 @@ class Brokers:
         )
         return {
             name: Topic(str(each.topic_id), frozenset(Partition(name, part.id) for part in each.partitions))
-            for name, each in self._found(asked)
+            for name, each in self._answers(asked)
         }
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Return the offset of the first record that each partition has, or will have; without those that are gone.
+        """Return the offset of each partition's first record, which may be yet to come; omit missing partitions.
 
         Raises:
             SourceError: The brokers do not answer, or refuse.
@@ -90,7 +90,7 @@ class Brokers:
         return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
 
     def ends(self, partitions: Iterable[Partition], *, is_all: bool = False) -> dict[Partition, int]:
-        """Return the offset behind the newest record of each partition; without those that are gone.
+        """Return the offset behind the newest record of each partition; omit missing partitions.
 
         Args:
             partitions: The partitions.
@@ -124,12 +124,12 @@ class Brokers:
     def _consumer(self) -> Consumer:
         return Consumer(
             self._client.client(
-                # The library asks for a group, which nobody uses.
+                # The library requires a group; it stays unused.
                 group_id="statecore",
                 enable_auto_commit=False,
                 isolation_level=self._isolation,
                 auto_offset_reset="earliest",
-                # One record of each partition is looked at, so the fewest are fetched.
+                # Only one record of each partition is needed, so fetch as few as possible.
                 max_partition_fetch_bytes=1024,
                 queued_min_messages=1,
                 fetch_wait_max_ms=50,
@@ -139,7 +139,7 @@ class Brokers:
 
     @staticmethod
     def _first_of(consumer: Consumer, wanted: set[Partition]) -> dict[Partition, int]:
-        found: dict[Partition, int] = {}
+        times_ms: dict[Partition, int] = {}
         deadline = time.monotonic() + _FETCH_S
         while wanted and time.monotonic() < deadline:
             for message in consumer.consume(len(wanted), 0.2):
@@ -155,8 +155,8 @@ class Brokers:
                     consumer.pause([TopicPartition(*partition)])
                     kind, at_ms = message.timestamp()
                     if kind != TIMESTAMP_NOT_AVAILABLE:
-                        found[partition] = at_ms
-        return found
+                        times_ms[partition] = at_ms
+        return times_ms
 
     def _offsets(
         self, partitions: Iterable[Partition], which: OffsetSpec, *, is_all: bool = False
@@ -168,7 +168,7 @@ class Brokers:
         asked = self._asked(
             lambda admin: admin.list_offsets(wanted, isolation_level=isolation, request_timeout=_ANSWER_S)
         )
-        return {Partition(each.topic, each.partition): found.offset for each, found in self._found(asked)}
+        return {Partition(each.topic, each.partition): answer.offset for each, answer in self._answers(asked)}
 
     def _asked(self, ask: Any) -> Mapping[Any, Future[Any]]:
         try:
@@ -179,7 +179,7 @@ class Brokers:
             raise self._unanswered(error) from error
         return answers
 
-    def _found(self, answers: Mapping[Any, Future[Any]]) -> Iterable[tuple[Any, Any]]:
+    def _answers(self, answers: Mapping[Any, Future[Any]]) -> Iterable[tuple[Any, Any]]:
         for asked, answer in answers.items():
             try:
                 yield asked, answer.result(2 * _ANSWER_S)

@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, urlsplit
 from statecore.errors import JobDefinitionError
 
 VARIABLE = "STATECORE_KAFKA_CLIENT"
-# The job names the brokers; on the others a promise of the sink rests.
+# The job names the brokers; the sink's guarantees depend on the others.
 _OURS = {
     "bootstrap.servers", "metadata.broker.list", "transactional.id", "enable.idempotence", "isolation.level",
     "group.id", "partitioner", "enable.partition.eof", "enable.auto.commit", "auto.offset.reset",
@@ -39,7 +39,7 @@ class ClientSettings:
 
     Attributes:
         servers: ``host:port`` of brokers, with commas between.
-        more: Others, of the library librdkafka, such as ``security.protocol``.
+        more: Other settings of librdkafka, such as ``security.protocol``.
 
     """
 
@@ -61,7 +61,7 @@ class ClientSettings:
         return cls(servers, _given(given) if given else {})
 
     def client(self, **more: str | int | bool) -> dict[str, str | int | float | bool]:
-        """Return what a client is made with; ``_`` in the name of an argument stands for ``.``."""
+        """Return the configuration of a client; ``_`` in the name of an argument stands for ``.``."""
         own: dict[str, str | int | float | bool] = {name.replace("_", "."): value for name, value in more.items()}
         return {**own, **self.more, "bootstrap.servers": self.servers}
 
@@ -72,7 +72,7 @@ def _given(value: str) -> dict[str, str]:
     try:
         text = Path(value).read_text().strip()
     except (OSError, UnicodeError, ValueError) as error:
-        # The value may be the settings themselves, so it is told only if it looks like a path.
+        # The value may be the settings themselves, so it is shown only if it looks like a path.
         shown = value if re.fullmatch(r"[\w ./~-]+", value) else "a value that is no path"
         why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
         raise JobDefinitionError(
@@ -87,13 +87,13 @@ def _is_connection(text: str) -> bool:
 
 
 def _parsed(text: str, place: str) -> dict[str, str]:
-    """Return the settings in a text, which may hold secrets: an error tells their names alone."""
+    """Return the settings in a text, which may hold secrets: an error shows only their names."""
     if not _is_connection(text):
         return _lines(text, place)
     try:
-        found = _query(text) if _URI.match(text) else json.loads(text)
-        is_connection = "conn_type" in found or "extra" in found or _URI.match(text) is not None
-        extra = found.get("extra") or {} if is_connection else found
+        document = _query(text) if _URI.match(text) else json.loads(text)
+        is_connection = "conn_type" in document or "extra" in document or _URI.match(text) is not None
+        extra = document.get("extra") or {} if is_connection else document
         settings = dict(json.loads(extra) if isinstance(extra, str) else extra)
     except (ValueError, TypeError, AttributeError):
         # Not even the cause: a JSON error has the document.
@@ -144,5 +144,5 @@ def _lines(text: str, place: str) -> dict[str, str]:
 def _refuse_ours(name: str, place: str) -> None:
     if name in _OURS:
         raise JobDefinitionError(
-            f"found {name} in {place}; expected it left to the job, whose promises rest on it; remove it"
+            f"found {name} in {place}; expected the job to set it, because its guarantees depend on it; remove it"
         )

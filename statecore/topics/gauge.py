@@ -1,4 +1,4 @@
-"""Measures what waits behind positions in topics."""
+"""Measures the lag behind positions in topics."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ class Gauge:
     def __init__(self, brokers: Brokers, *, assigned: bool) -> None:
         self._brokers = brokers
         self._assigned = assigned
-        # A partition that is not read on has the same oldest record.
+        # While a partition's position stays, its oldest record does.
         self._times_ms: dict[tuple[Partition, int], int] = {}
 
     def measure(self, positions: Mapping[Partition, int]) -> tuple[PartitionLag, ...]:
-        """Return what waits in each partition of the topics that these positions are in.
+        """Return the lag of each partition of the topics that these positions are in.
 
-        A partition without a position is a new one, which is read from its beginning. Records that are gone do not
-        wait, which is no matter of this class.
+        A partition without a position is a new one, which is read from its beginning. Lost records do not count.
 
         Raises:
             SourceError: The brokers do not answer, or refuse.
@@ -43,19 +42,19 @@ class Gauge:
         there = [each for topic in topics.values() for each in topic.partitions]
         partitions = [each for each in there if each in positions or not self._assigned]
         begins, ends = self._brokers.beginnings(partitions), self._brokers.ends(partitions)
-        found, waiting = [], {}
+        lags, waiting = [], {}
         for each in sorted({*partitions, *positions}):
             position = positions.get(each, begins.get(each, 0))
             begin, end = begins.get(each, position), ends.get(each, position)
-            found.append(PartitionLag(*each, position=position, begin=begin, end=end))
+            lags.append(PartitionLag(*each, position=position, begin=begin, end=end))
             if max(position, begin) < end:
                 waiting[each] = max(position, begin)
         oldest = self._oldest_ms(waiting)
-        return tuple(replace(each, oldest_ms=oldest.get(Partition(each.topic, each.partition))) for each in found)
+        return tuple(replace(each, oldest_ms=oldest.get(Partition(each.topic, each.partition))) for each in lags)
 
     def _oldest_ms(self, waiting: Mapping[Partition, int]) -> dict[Partition, int]:
         known = {each: self._times_ms[each, at] for each, at in waiting.items() if (each, at) in self._times_ms}
         asked = {each: at for each, at in waiting.items() if each not in known}
-        found = known | self._brokers.times_ms(asked)
-        self._times_ms = {(each, waiting[each]): at_ms for each, at_ms in found.items()}
-        return found
+        times_ms = known | self._brokers.times_ms(asked)
+        self._times_ms = {(each, waiting[each]): at_ms for each, at_ms in times_ms.items()}
+        return times_ms

@@ -1,4 +1,4 @@
-"""What waits in the partitions of a source's topics; pure."""
+"""The lag of the partitions of a source's topics; no I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """What waits in a partition.
+    """The lag of one partition.
 
     Attributes:
         position: Offset of the next record to read.
@@ -27,7 +27,7 @@ class PartitionLag:
 
     @property
     def records(self) -> int | None:
-        """Records that wait; of a topic with transactions, or a compacted one, at most so many. None when unknown."""
+        """Records that wait, at most: a topic with transactions, or a compacted one, has fewer. None when unknown."""
         if self.begin is None or self.end is None:
             return None
         return max(0, self.end - max(self.position, self.begin))
@@ -35,13 +35,13 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What waits in all partitions of a source; None where it is unknown.
+    """The lag of all partitions of a source; None where it is unknown.
 
     Attributes:
         records: Records.
         partitions: Partitions.
         oldest_age_ms: Age of the oldest record; 0 when none waits.
-        skew: By what factor more waits in the fullest partition than in the average one.
+        skew: Lag of the fullest partition divided by the average.
 
     """
 
@@ -52,12 +52,12 @@ class Waiting:
 
 
 def waiting(partitions: Sequence[PartitionLag], now_ms: int) -> Waiting:
-    """Return what waits in a source, by what waits in its partitions."""
+    """Return the lag of a source from that of its partitions."""
     return Waiting(records(partitions), len(partitions), oldest_age_ms(partitions, now_ms), skew(partitions))
 
 
 def records(partitions: Sequence[PartitionLag]) -> int | None:
-    """Return the records that wait in the partitions of which it is known; None when it is of none."""
+    """Return the records that wait, over the partitions where their number is known; None without any."""
     known = _known(partitions)
     return sum(known) if known or not partitions else None
 
@@ -72,7 +72,7 @@ def oldest_age_ms(partitions: Sequence[PartitionLag], now_ms: int) -> int | None
 
 
 def skew(partitions: Sequence[PartitionLag]) -> float | None:
-    """Return by what factor the fullest partition has more waiting than the average one; None when none waits."""
+    """Return the lag of the fullest partition divided by the average; None when none waits."""
     known = _known(partitions)
     return max(known) * len(known) / sum(known) if any(known) else None
 

@@ -1,4 +1,4 @@
-"""Finds records that a source wants and that its topics no longer have; pure but for the questions to brokers."""
+"""Finds records that a source has yet to read and that its topics no longer have."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Loss(NamedTuple):
     """A Kafka partition whose next offset no longer exists.
 
     Attributes:
-        wanted: Offset of that record.
+        wanted: The next offset.
         begin, end: Offset of the oldest record that is there, and behind the newest; None without the partition.
         records: How many are lost; None when unknown.
-        goes_on: Offset to go on from; None without the partition.
-        why: What has happened, for people.
+        goes_on: Offset to continue from; None without the partition.
+        why: The cause, in words.
 
     """
 
@@ -33,7 +33,7 @@ class Loss(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        """Return what was wanted and what is there."""
+        """Return the next offset, and the offsets that exist."""
         if self.end is None:
             return f"{self.partition} wants offset {self.wanted} and is gone ({self.why})"
         there = f"has {self.begin} to {self.end}"
@@ -43,15 +43,15 @@ class Loss(NamedTuple):
 def losses(
     brokers: Brokers, positions: Mapping[Partition, int], ids: Mapping[str, str], *, assigned: bool
 ) -> list[Loss]:
-    """Return the partitions that do not have the records that positions want.
+    """Return the partitions whose next offset no longer exists.
 
-    A partition that was added is wanted from its beginning.
+    An added partition is read from its beginning.
 
     Args:
-        brokers: Whom to ask.
+        brokers: The brokers to ask.
         positions: Offset of the next record of each partition.
-        ids: The id that each topic had when it was read; a topic that is not named may be any.
-        assigned: Whether the source reads none that are added.
+        ids: The id that each topic had when it was read; a topic without an id may be any.
+        assigned: Whether the source ignores added partitions.
 
     Raises:
         SourceError: The brokers do not answer, or refuse.
@@ -62,12 +62,12 @@ def losses(
     there = [each for each in existing if each in positions or not assigned]
     # Not only up to the first open transaction: a position may be behind it.
     begins, ends = brokers.beginnings(there), brokers.ends(there, is_all=True)
-    found = []
+    lost = []
     for each, wanted in sorted({**dict.fromkeys(there, 0), **positions}.items()):
         loss = _loss(each, wanted, topics.get(each.topic), ids.get(each.topic), begins.get(each), ends.get(each))
         if loss is not None:
-            found.append(loss)
-    return found
+            lost.append(loss)
+    return lost
 
 
 def _loss(
@@ -81,7 +81,7 @@ def _loss(
     if wanted < begin:
         return Loss(partition, wanted, begin, end, begin - wanted, begin, f"{begin - wanted:,} records have expired")
     if wanted > end:
-        # Of the same topic, what is there has been read.
+        # In the same topic, the remaining records have been read.
         goes_on = begin if known_id is None else end
         return Loss(partition, wanted, begin, end, None, goes_on, "the newest records that were read are gone")
     return None

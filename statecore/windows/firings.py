@@ -1,4 +1,4 @@
-"""Firings of a window other than at its end. What they remember is state in the namespace of the window."""
+"""Firings of a window other than at its end. Their state is in the namespace of the window."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ class EarlyFirings(Protocol):
     """Firings of the window that the backend's namespace is set to.
 
     Attributes:
-        state: What is remembered of the window; it merges when windows merge.
+        state: Their state of the window; it merges when windows merge.
 
     """
 
     state: ReducingState
 
     def on_element(self, ctx: ProcessContext, window: Window) -> bool:
-        """Return whether the record that was added fires the window."""
+        """Return whether the added record fires the window."""
 
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext, window: Window) -> bool:
         """Return whether a timer fires the window."""
 
     def merged(self) -> None:
-        """Go on after the state of other windows has merged into that of this one."""
+        """Continue after other windows' state has merged into this one's."""
 
 
 class EveryCount:
@@ -41,7 +41,7 @@ class EveryCount:
         self.state = backend.get_reducing_state(LibraryReducingState("__count", "bigint", reduce=operator.add))
 
     def on_element(self, ctx: ProcessContext, window: Window) -> bool:
-        """Count a record."""
+        """Count a record; return whether it completes the count."""
         self.state.add(1)
         if self.state.get() < self._max_count:
             return False
@@ -49,7 +49,7 @@ class EveryCount:
         return True
 
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext, window: Window) -> bool:
-        """Ignore timers: those of the window are not for counts."""
+        """Return False: the timers of the window are not for counts."""
         return False
 
     def merged(self) -> None:
@@ -64,7 +64,7 @@ class EveryEventTime:
         self.state = backend.get_reducing_state(LibraryReducingState("__next_event_time", "bigint", reduce=min))
 
     def on_element(self, ctx: ProcessContext, window: Window) -> bool:
-        """Plan the first firing of a window."""
+        """Plan the first firing of a window; return False: a record does not fire it."""
         if self.state.get() is None:
             timestamp = ctx.timestamp()
             if timestamp is None:
@@ -77,7 +77,7 @@ class EveryEventTime:
         return False
 
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext, window: Window) -> bool:
-        """Fire at the planned time, and plan the next firing."""
+        """Return whether the planned time has come, and plan the next firing."""
         if ctx.time_domain() is not TimeDomain.EVENT_TIME or self.state.get() != timestamp_ms:
             return False
         self.state.clear()
@@ -105,13 +105,13 @@ class EveryProcessingTime:
         self.state = backend.get_reducing_state(LibraryReducingState("__next_processing_time", "bigint", reduce=min))
 
     def on_element(self, ctx: ProcessContext, window: Window) -> bool:
-        """Plan the first firing of a window."""
+        """Plan the first firing of a window; return False: a record does not fire it."""
         if self.state.get() is None:
             self._plan(ctx.current_processing_time())
         return False
 
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext, window: Window) -> bool:
-        """Fire at the planned time, and plan the next firing: once, however many multiples an epoch skips."""
+        """Return whether the planned time has come, and plan the next firing: one for all multiples that passed."""
         if ctx.time_domain() is not TimeDomain.PROCESSING_TIME or self.state.get() != timestamp_ms:
             return False
         self.state.clear()

@@ -36,12 +36,12 @@ class FoldedSessions:
     def __init__(self, backend: KeyedStateBackend, tables: SessionTables, fold: Folding) -> None:
         self._columns, self._tables, self._fold = backend.columns, tables, fold
         for key_group, held in list(tables.sessions.groups.items()):
-            # Of a key group with columns, the sessions in tables are there for a reason.
+            # Where a key group has columns, its sessions in the tables were released from them.
             if held and key_group not in self._columns:
                 self._group(key_group).take(tables, key_group)
 
     def add(self, parts: Parts, keys: BatchKeys) -> Mask:
-        """Add parts to sessions; return which parts take more, and are to be processed one by one."""
+        """Add parts to sessions; return which parts need more, and must be processed one by one."""
         left = np.zeros(len(parts), np.bool_)
         for key_group, first, end in keys.runs():
             start, stop = np.searchsorted(parts.keys, (first, end)).tolist()

@@ -382,8 +382,8 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
             backend.set_current_namespace(None)
 
     def _fire(self, window: Window, ctx: ProcessContext) -> list[Any]:
-        found = self._contents.get()
-        elements = list(found) if isinstance(self._contents, HeapListState) else [found]
+        contents = self._contents.get()
+        elements = list(contents) if isinstance(self._contents, HeapListState) else [contents]
         if not elements or elements[0] is None:
             return []
         if self._evictor is not None:

@@ -9,7 +9,7 @@ session's first record opened, or its first records together, as in Flink's ``Me
 extends a session writes one small row, and a savepoint needs no rows that move from window to window. When sessions
 merge, the earliest keeps its namespace, and the state of the others moves there.
 
-The list is needed: state is found by key, and nothing else tells which windows a key has.
+The list is needed: state is looked up by key, and nothing else lists the windows of a key.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ class Sessions:
         self.table = held.table
 
     def join_newest(self, start: int, end: int, watermark: int) -> tuple[int, int, int, int] | None:
-        """Let the window of a record join the newest session: the common case; None if it takes more than that.
+        """Let the window of a record join the newest session, the common case; None if it cannot.
 
-        It does if the window reaches another session or none, or if the watermark has passed the session's end.
+        It cannot if the window reaches another session or none, or if the watermark has passed the session's end.
         """
         held = self._list.held()
         if not held:

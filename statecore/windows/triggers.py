@@ -27,7 +27,7 @@ class EventTimeTrigger:
 
 @dataclass(frozen=True, slots=True)
 class _Continuous:
-    """What fires at multiples of an interval, and at the end of a window."""
+    """Fires at multiples of an interval, and at the end of a window."""
 
     interval: timedelta
 

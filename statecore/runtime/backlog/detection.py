@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _FILES_A_CALL = 10_000
-# Up to so many folders are listed here, one after the other. Spark lists more than 32 in a job, which waits for a core
-# while an epoch has them all; nothing would seem to wait then.
+# Up to this many folders are listed here, one after the other. Spark lists more than 32 in a job, which waits for a
+# core while an epoch has all of them; meanwhile the backlog would seem empty.
 _FOLDERS = "1000"
 
 Progress = Callable[[], Mapping[str, Any] | None]
@@ -28,7 +28,7 @@ Progress = Callable[[], Mapping[str, Any] | None]
 
 
 def source_meters(df: DataFrame, sources: Sequence[str], directory: Path, progress: Progress) -> dict[str, SourceMeter]:
-    """Return a meter for each source, named in the order in which the query reads them; it may read others last."""
+    """Return a meter for each source, named in the order in which the query reads them; it may read more after them."""
     leaves = streaming_leaves(df._jdf.queryExecution().analyzed())
     return {
         name: _meter(leaf, directory / "sources" / str(index), _source_progress(progress, index))
@@ -43,9 +43,9 @@ def file_sources(df: DataFrame, sources: Sequence[str]) -> dict[str, FileSourceO
 
 
 def topic_sources(df: DataFrame, sources: Sequence[str]) -> dict[str, TopicSource]:
-    """Return what each source that reads Kafka says of it, named as in ``source_meters``."""
+    """Return the options of each source that reads Kafka, named as in ``source_meters``."""
     leaves = zip(sources, streaming_leaves(df._jdf.queryExecution().analyzed()), strict=False)
-    return {name: found for name, leaf in leaves if (found := topic_source(leaf)) is not None}
+    return {name: source for name, leaf in leaves if (source := topic_source(leaf)) is not None}
 
 
 def streaming_leaves(plan: Any) -> list[Any]:

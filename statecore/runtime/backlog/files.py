@@ -23,7 +23,7 @@ from statecore.runtime.backlog.meters import UNKNOWN, Pending
 
 SEPARATOR = "\0"
 _COMPACT = ".compact"
-# Since a listing that is older than this, more files have probably come.
+# After a listing of this age, more files have probably arrived.
 _CURRENT_S = 30.0
 # Text of Hadoop's FileStatus. A path may contain anything, so the greedy match takes the last fields.
 _STATUS = re.compile(r"path=(.*); isDirectory=false; length=(\d+);.*? modification_time=(\d+);", re.DOTALL)
@@ -150,11 +150,11 @@ def logged_files(log: Path, after: int, up_to: int) -> Iterator[tuple[str, int]]
     for offset in sorted(entries, reverse=True):
         if after < offset <= up_to:
             for line in reversed(entries[offset].read_text().splitlines()[1:]):
-                found = json.loads(line)
-                if found["batchId"] <= after:
+                logged = json.loads(line)
+                if logged["batchId"] <= after:
                     # A compacted entry holds the whole history; the caller already has the rest.
                     return
-                yield unquote(found["path"]), found["timestamp"]
+                yield unquote(logged["path"]), logged["timestamp"]
 
 
 def _is_entry(file: Path) -> bool:
@@ -170,11 +170,11 @@ def parsed_listing(text: str) -> dict[str, ListedFile]:
     """
     files = {}
     for status in text.split(SEPARATOR):
-        found = _STATUS.search(status)
-        if found is None:
+        match = _STATUS.search(status)
+        if match is None:
             raise StorageError(
                 f"found {status!r} in the listing of a source; expected a path, a length and a modification time; "
                 "install the Spark release that statecore pins"
             )
-        files[found[1]] = ListedFile(int(found[2]), int(found[3]))
+        files[match[1]] = ListedFile(int(match[2]), int(match[3]))
     return files

@@ -19,7 +19,7 @@ class Pending:
         files_read: Files that committed epochs have read, counted from an arbitrary start: only differences matter.
         partitions: Partitions of the source, over all topics.
         oldest_age_ms: Age of the oldest record that is pending; 0 when none is.
-        skew: By what factor the fullest partition has more pending than the average one.
+        skew: Pending input of the fullest partition divided by the average.
 
     """
 

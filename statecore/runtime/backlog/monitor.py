@@ -103,11 +103,11 @@ class BacklogMonitor:
         self._record_topics()
 
     def _record_topics(self) -> None:
-        """Record what waits by partition, with which the supervisor goes on while no driver runs."""
-        found = source_topics(self._meters)
+        """Record the lag by partition; the supervisor measures on from it while no driver runs."""
+        topics = source_topics(self._meters)
         # Once in any case: an earlier release of the job may have read topics that this one does not.
-        if found or not self._topics_recorded:
-            self._epochs.record_topics(self._job, self._generation, found)
+        if topics or not self._topics_recorded:
+            self._epochs.record_topics(self._job, self._generation, topics)
             self._topics_recorded = True
 
     def _try(self, source: str, action: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Meters the topics of a Kafka source: asks the brokers, whatever the query is doing."""
+"""Meters a Kafka source by asking its brokers, independently of the query."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ log = logging.getLogger(__name__)
 
 
 class TopicSource(NamedTuple):
-    """What a source's options say.
+    """Options of a Kafka source.
 
     Attributes:
         servers: Its brokers.
         committed: Whether it reads only records of committed transactions.
-        fails_on_loss: Whether it may not go on without records that it wants, the connector's ``failOnDataLoss``.
+        fails_on_loss: The connector's ``failOnDataLoss``: whether lost records end the query.
         assigned: Whether it reads only the partitions that its option ``assign`` names.
 
     """
@@ -41,7 +41,7 @@ class TopicSource(NamedTuple):
     assigned: bool
 
     def brokers(self) -> Brokers | None:
-        """Return the brokers; None without the package that asks them.
+        """Return the brokers; None without the optional package for Kafka.
 
         Raises:
             JobDefinitionError: The file of client settings cannot be read.
@@ -56,7 +56,7 @@ class TopicSource(NamedTuple):
 
 
 def topic_source(leaf: Any) -> TopicSource | None:
-    """Return what a source of a plan says of Kafka; None for a source of another kind."""
+    """Return the options of a Kafka source in a plan; None for a source of another kind."""
     if leaf.getClass().getSimpleName() != "StreamingRelationV2" or leaf.sourceName() != "kafka":
         return None
     options = leaf.extraOptions()
@@ -69,10 +69,10 @@ def topic_source(leaf: Any) -> TopicSource | None:
 
 
 class TopicMeter:
-    """Meters a Kafka source by its brokers; while these do not answer, by what the query reports.
+    """Meters a Kafka source by its brokers; while these do not answer, by the query's progress.
 
     Attributes:
-        source: What the source's options say.
+        source: The source's options.
 
     Args:
         gauge: Asks the brokers.
@@ -85,7 +85,7 @@ class TopicMeter:
         self._gauge = gauge
         self._reported = reported
         self._position: dict[Partition, int] = {}
-        self._found: tuple[PartitionLag, ...] = ()
+        self._lags: tuple[PartitionLag, ...] = ()
         self._is_answered = True
 
     def measure(self) -> None:
@@ -93,11 +93,11 @@ class TopicMeter:
         self._reported.measure()
         try:
             if self._position:
-                self._found = self._gauge.measure(self._position)
+                self._lags = self._gauge.measure(self._position)
         except SourceError as error:
             if self._is_answered:
                 log.warning("the backlog is that of the last epoch: %s", error)
-            self._is_answered, self._found = False, ()
+            self._is_answered, self._lags = False, ()
         else:
             self._is_answered = True
 
@@ -107,27 +107,27 @@ class TopicMeter:
         self._position = read_position(position)
 
     def partitions(self) -> Sequence[PartitionLag]:
-        """Return what waits in each partition, as the brokers last said, behind the newest committed offsets.
+        """Return each partition's lag behind the newest committed offsets, by the brokers' last answer.
 
-        Where they do not say, only the offset is known.
+        Without an answer, only the offset is known.
         """
-        found = {each: PartitionLag(*each, at) for each, at in self._position.items()}
+        by_partition = {each: PartitionLag(*each, at) for each, at in self._position.items()}
         if self._is_answered:
-            found |= {Partition(each.topic, each.partition): self._read_on(each) for each in self._found}
-        return list(found.values())
+            by_partition |= {Partition(each.topic, each.partition): self._read_on(each) for each in self._lags}
+        return list(by_partition.values())
 
     def pending(self) -> Pending:
-        """Return what waits in all partitions."""
-        if not self._found or not self._is_answered:
+        """Return the pending input of all partitions."""
+        if not self._lags or not self._is_answered:
             return self._reported.pending()
         return Pending(**asdict(lag.waiting(self.partitions(), int(time.time() * 1000))))
 
-    def _read_on(self, found: PartitionLag) -> PartitionLag:
-        position = self._position.get(Partition(found.topic, found.partition), found.position)
-        if position <= found.position:
-            return found
-        # The next one has not been looked at; it is no older.
-        return replace(found, position=position, end=None if found.end is None else max(position, found.end))
+    def _read_on(self, answered: PartitionLag) -> PartitionLag:
+        position = self._position.get(Partition(answered.topic, answered.partition), answered.position)
+        if position <= answered.position:
+            return answered
+        # The time of the next record is unknown; it is no older.
+        return replace(answered, position=position, end=None if answered.end is None else max(position, answered.end))
 
 
 def topic_meter(source: TopicSource, reported: ProgressMeter) -> TopicMeter | ProgressMeter:
@@ -140,11 +140,13 @@ def topic_meter(source: TopicSource, reported: ProgressMeter) -> TopicMeter | Pr
 
 
 def source_topics(meters: Mapping[str, SourceMeter]) -> list[SourceTopics]:
-    """Return what waits in the partitions of those sources that read Kafka."""
-    found = [(name, meter) for name, meter in meters.items() if isinstance(meter, TopicMeter) and meter.partitions()]
+    """Return the partitions' lag of the sources that read Kafka."""
+    topic_meters = [
+        (name, meter) for name, meter in meters.items() if isinstance(meter, TopicMeter) and meter.partitions()
+    ]
     return [
         SourceTopics(
             name, meter.source.servers, meter.source.committed, tuple(meter.partitions()), meter.source.assigned
         )
-        for name, meter in found
+        for name, meter in topic_meters
     ]

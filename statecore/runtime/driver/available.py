@@ -40,7 +40,7 @@ _POLL_S = 1
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a generation has ended.
+    """The outcome of a generation.
 
     Attributes:
         before: The epoch that it resumed from; None for a job's first generation.
@@ -63,7 +63,7 @@ def run_until_available(
 ) -> Ended:
     """Run a generation over what its sources hold now, and over the timers that are due then.
 
-    Nothing outside watches it, as a supervisor does a driver: no watchdog ends the JVM, which belongs to the caller.
+    No supervisor watches it, and no watchdog ends the JVM, which belongs to the caller.
 
     Args:
         catalog: The catalog; requests in it, such as to rescale, are left to other drivers.
@@ -126,8 +126,8 @@ def _run(
                 raise wired.runner.failure or error from None
         if lifecycle.superseded:
             raise CommitError(
-                f"found a newer generation of job {claimed.job!r}; expected generation {claimed.generation} to be the "
-                "newest; this run stopped without committing: let one process at a time run the job"
+                f"generation {claimed.generation} of job {claimed.job!r} stopped without committing: a newer "
+                "generation runs the job; let one process at a time run it"
             )
         # The query ends before a tick that its own last epoch has caused.
         if lifecycle.newest is None or seconds_until_due(lifecycle.newest, time.time()) != 0:

@@ -163,6 +163,5 @@ def _ended(query: StreamingQuery) -> BaseException | None:
 
 def _ended_unasked(job: str) -> CommitError:
     return CommitError(
-        f"found the query of job {job!r} ended without a stop request; expected it to run until then; the next driver "
-        "resumes from the newest epoch"
+        f"the query of job {job!r} ended without a stop request; the next driver resumes from the newest epoch"
     )

@@ -95,9 +95,9 @@ class LiveRescaler:
                         self._job, lineage.generation, parallelism, request.id, result
                     ):
                         raise CommitError(
-                            f"found generation {lineage.generation} of job {self._job!r} ending; expected it to "
-                            f"continue at parallelism {parallelism}; retry when the next driver runs, or start it with "
-                            "that"
+                            f"job {self._job!r} not rescaled to parallelism {parallelism}: generation "
+                            f"{lineage.generation} is ending; retry when the next driver runs, or start the job at "
+                            "that parallelism"
                         )
                     fault_point(FaultPoint.RESCALE_APPLIED, lineage.newest_epoch or 0)
                     subtasks.rescale(anchor)

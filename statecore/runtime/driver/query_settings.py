@@ -12,15 +12,15 @@ from statecore.runtime.transforms import ByFunction
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Spark's default suits directories that drivers share, and starts processes to rename a file: with three files an
-# epoch, that took a quarter of a small one. Nobody else writes the checkpoint, and it is local.
+# Spark's default is for directories that drivers share, and starts processes to rename a file: with three files an
+# epoch, a quarter of a small epoch's time. Only this driver writes the checkpoint, and it is local.
 _FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-# Where a stage has no rows, this rule replaces it, and with it the figures of what the stage has read.
+# This rule replaces a stage without rows, and its figures are lost.
 _EXCLUDED = "spark.sql.adaptive.optimizer.excludedRules"
 _DROPS_STAGES = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
-# Runs each stage as a job of its own, to plan the next by its size. The plan of an epoch has nothing to choose, unless
-# a function of the user's joins tables.
+# Adaptive execution runs each stage as a separate job, to plan the next by its size. An epoch's plan leaves no choice,
+# unless a user's function joins tables.
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 
 

@@ -1,4 +1,4 @@
-"""How a driver resumes: load the job, find its resume point, check it, and lay it down for Spark."""
+"""How a driver resumes: load the job, find its resume point, check it, and fill Spark's checkpoint from it."""
 
 from __future__ import annotations
 

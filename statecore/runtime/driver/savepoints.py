@@ -23,10 +23,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_NOTHING_COMMITTED = (
-    "found no committed epoch; expected one to make a savepoint of; "
-    "there is no state to keep yet: wait for the job's first epoch"
-)
+_NOTHING_COMMITTED = "found no committed epoch; expected one for the savepoint; wait for the job's first epoch"
 
 
 class SavepointWriter:
@@ -85,7 +82,7 @@ class SavepointWriter:
         name, reason = request.arguments["name"], request.arguments.get("reason", "")
         path = self._store.savepoint_path(name)
         if not self._is_pinned(request, path):
-            # The request's time, by which the next driver knows it for this request's: hosts' clocks differ.
+            # The request's time identifies its savepoint to the next driver: hosts' clocks differ.
             self._store.write_savepoint(manifest, name, reason=reason, now_ms=request.created_ms)
             fault_point(FaultPoint.SAVEPOINT_PINNED, manifest.epoch)
         return path

@@ -65,7 +65,7 @@ def beside_the_stream(action: Callable[[], None]) -> None:
 def forget_start(jobs: Jobs, store: CheckpointStore, job: JobRecord) -> None:
     """Drop the savepoint that a job was asked to start from, if the job owns it, and clear the request in the catalog.
 
-    Repeatable: the next driver does it if this one dies before. The claim of a driver that was killed is waited out.
+    Repeatable: the next driver does it if this one dies before. It waits until the claim of a killed driver expires.
     """
     try:
         if job.claims_savepoint is not None:
@@ -83,11 +83,11 @@ def forget_start(jobs: Jobs, store: CheckpointStore, job: JobRecord) -> None:
 )
 def _drop(store: CheckpointStore, claims: ClaimedSavepoint) -> None:
     try:
-        found = store.open(claims.path)
-        if fingerprint(found.manifest) != claims.fingerprint:
+        savepoint = store.open(claims.path)
+        if fingerprint(savepoint.manifest) != claims.fingerprint:
             log.info("kept %s: it is not the savepoint that the job has started from", claims.path)
             return
-        freed = drop_savepoint(found.store, found.path)
+        freed = drop_savepoint(savepoint.store, savepoint.path)
     except MissingFileError:
         return
     log.info("dropped the claimed savepoint %s, %d bytes", claims.path, freed)

@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 _JOB_GROUP = "statecore-upkeep"
 # One in this many cores works on merges, but at least one core.
 _CORES_PER_MERGE = 8
-# How often merges are looked for, at most and at least, and which share of the time that may take: with hundreds of
-# subtasks a look takes ten milliseconds, and a few changelogs more are no harm.
+# Shortest and longest pause between two searches for due merges, and their largest share of the time: with hundreds of
+# subtasks a search takes ten milliseconds, and a few more changelogs do no harm.
 _LOOK_S, _RAREST_LOOK_S, _LOOK_SHARE = 5.0, 60.0, 0.001
 
 
 def pause_s(look_s: float) -> float:
-    """Return for how many seconds no merges are looked for after a look that took ``look_s`` of processor time."""
+    """Return the pause in seconds after a search for due merges that took ``look_s`` of processor time."""
     return min(max(_LOOK_S, look_s / _LOOK_SHARE), _RAREST_LOOK_S)
 
 
@@ -113,7 +113,7 @@ class BackgroundUpkeep:
                 self._under_way = None
 
     def _merge(self, manifest: Manifest) -> None:
-        # Not the time on the wall, in which the process may be stopped or other threads run.
+        # Not wall time, which counts other threads and a stopped process.
         began_s = time.thread_time()
         due = due_merges(manifest, base_floor_bytes=self._settings.base_floor_bytes)
         self._pause_s = pause_s(time.thread_time() - began_s)

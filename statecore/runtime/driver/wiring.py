@@ -112,7 +112,7 @@ def wire(
 
 
 def _begun(catalog: Catalog, resumed: Resumed) -> None:
-    """Take back what was granted for this start only, once an epoch is committed."""
+    """Revoke what was granted for this start only, once an epoch is committed."""
     resumed.on_first_commit()
     if resumed.job.accept_lost_records:
         beside_the_stream(partial(_refuse_losses, catalog.jobs, resumed.job.name))

@@ -158,13 +158,13 @@ def _spread(spark: SparkSession, parallelism: int, executors: frozenset[str]) ->
     """Persist the slots and return the executor of each; use the most even of a few attempts."""
     best: tuple[DataFrame, list[str]] | None = None
     for pause_ms in _PAUSES_MS:
-        found = _persisted(spark, parallelism, pause_ms)
-        if best is not None and _fullest(found[1]) >= _fullest(best[1]):
-            found[0].unpersist()
+        attempt = _persisted(spark, parallelism, pause_ms)
+        if best is not None and _fullest(attempt[1]) >= _fullest(best[1]):
+            attempt[0].unpersist()
         else:
             if best is not None:
                 best[0].unpersist()
-            best = found
+            best = attempt
         if not executors or _fullest(best[1]) <= _fair(parallelism, executors):
             break
     assert best is not None

@@ -26,12 +26,12 @@ def checked_commits(
         uid: sorted((commit for commit in commits if commit.uid == uid), key=lambda commit: commit.subtask)
         for uid in parallelism
     }
-    for uid, found in by_operator.items():
-        subtasks = [commit.subtask for commit in found]
+    for uid, own in by_operator.items():
+        subtasks = [commit.subtask for commit in own]
         if subtasks != list(range(parallelism[uid])):
             raise CommitError(
                 f"found commits of the subtasks {subtasks} of {uid!r} in epoch {epoch}; "
-                f"expected one of each of {parallelism[uid]}; the epoch is not committed and will be replayed"
+                f"expected one of each of {parallelism[uid]}; the next driver replays the epoch"
             )
     counting = {commit.attempt for commit in commits}
     for commit in commits:
@@ -39,6 +39,6 @@ def checked_commits(
             raise CommitError(
                 f"found rows of a repeated attempt in subtask {commit.subtask} of {commit.uid!r} in epoch {epoch}; "
                 "expected rows of one attempt of each upstream subtask, because another attempt may produce other "
-                "rows; the epoch is not committed and will be replayed"
+                "rows; the next driver replays the epoch"
             )
     return by_operator

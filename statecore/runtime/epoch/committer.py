@@ -98,12 +98,12 @@ class Committer:
                 ran.specs[uid],
                 self.subtasks.own[uid],
                 restored_operator(previous, uid),
-                found,
+                commits,
                 [each for each in merged if each.merge.uid == uid],
             )
-            for uid, found in ran.commits.items()
+            for uid, commits in ran.commits.items()
         )
-        every = [commit for found in ran.commits.values() for commit in found]
+        every = [commit for commits in ran.commits.values() for commit in commits]
         return Manifest(
             writer=WRITER,
             job=self.job,

@@ -143,7 +143,7 @@ class Dataflow:
         return self._columns[origin]
 
     def observed(self) -> dict[str, StreamRead]:
-        """Return what the epoch has read of the sources that are transformed, once it has run."""
+        """Return the figures of the transformed sources, after the epoch has run."""
         return {name: observed.read() for name, observed in self._observed.items()}
 
     def _sample(self, origin: Origin) -> DataFrame:

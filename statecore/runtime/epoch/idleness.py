@@ -1,4 +1,4 @@
-"""Finds out which sources are idle, so that event time goes on without them.
+"""Detects idle sources, so that the watermark advances without them.
 
 Only the driver's memory knows when a source last had records. So the time in which no driver runs does not count:
 after an outage, records that wait in a source are read before it can be found idle.
@@ -13,7 +13,7 @@ from statecore.runtime.job import Source
 
 
 class Idleness:
-    """Which sources have had no record for longer than they say in ``idle_after``.
+    """Tracks which sources have had no record for longer than their ``idle_after``.
 
     Args:
         sources: The job's sources.

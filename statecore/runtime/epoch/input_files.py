@@ -75,7 +75,7 @@ class InputFiles:
         self._options = file_sources(records, sources.names)
 
     def check_earlier(self) -> None:
-        """Check that the files are back that an epoch of an earlier driver did not find.
+        """Check that the files are back that an earlier driver's epoch missed.
 
         Raises:
             MissingFileError: A file is still gone, and the job does not ignore missing files.
@@ -92,7 +92,7 @@ class InputFiles:
                 "epoch did not find, by source; check that these are back, and delete it"
             ) from error
         newest = self._store.newest()
-        # A driver that found the files has committed the epoch; the record is of one that lost to it.
+        # Another driver read the files and committed the epoch; the record is obsolete.
         if newest is None or (newest.lineage, newest.epoch) < (wanted.lineage, wanted.epoch):
             self._refuse({name: self._gone(paths) for name, paths in wanted.files.items()}, "an earlier epoch")
         self._store.files.delete(_PATH)
@@ -110,9 +110,9 @@ class InputFiles:
         missing = {}
         for index, paths in self._chosen(epoch).items():
             # Only a source with new files has a relation in the plan.
-            found = leaves[index].relation().location().allFiles() if paths else None
-            if found is not None and found.size() < len(paths):
-                listed = {plain_path(path) for path in listed_files(found)}
+            files = leaves[index].relation().location().allFiles() if paths else None
+            if files is not None and files.size() < len(paths):
+                listed = {plain_path(path) for path in listed_files(files)}
                 missing[self._sources.names[index]] = [path for path in paths if plain_path(path) not in listed]
         self._fail(epoch, missing)
 
@@ -153,7 +153,7 @@ class InputFiles:
         return query._jsq.streamingQuery().lastExecution().analyzed()
 
     def _gone(self, paths: Sequence[str]) -> list[str]:
-        """Return the files that are not there, by a listing of their folders."""
+        """Return the missing files, by a listing of their folders."""
         there = {plain_path(path) for path in listed_folders(self._spark, {path.rpartition("/")[0] for path in paths})}
         return [path for path in paths if plain_path(path) not in there]
 

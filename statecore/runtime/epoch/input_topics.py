@@ -1,4 +1,4 @@
-"""Checks that topics still have the records that come next, and are the topics that were read before.
+"""Checks that topics still have the next records, and are the topics that were read before.
 
 Spark notices an offset that is out of range. It does not notice a topic that was deleted, made anew, and filled beyond
 that offset: it would go on in the middle of other records. So each manifest has the ids of the topics that were read,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOST_NAMED = 10
-# After brokers did not answer that need not: each epoch would wait for them.
+# Pause after an optional answer failed: otherwise each epoch would wait for the brokers.
 _UNASKED_S = 60.0
 _HEARD_S = 3.0
 
@@ -48,24 +48,24 @@ class InputTopics:
         job: Name of the job.
         records: The input of the query.
         sources: Its sources.
-        resumed: The epoch that it goes on from; None without one.
-        accepts_losses: Whether it may go on without records that topics no longer have.
+        resumed: The epoch that the query resumes from; None without one.
+        accepts_losses: Whether it may resume without records that topics no longer have.
 
     """
 
     def __init__(
         self, job: str, records: DataFrame, sources: QuerySources, resumed: Manifest | None, *, accepts_losses: bool
     ) -> None:
-        found = topic_sources(records, sources.names)
+        by_name = topic_sources(records, sources.names)
         self._job = job
         self._sources = sources
         self._resumed = resumed
         self._accepts_losses = accepts_losses
-        self._options: Mapping[str, TopicSource] = found
+        self._options: Mapping[str, TopicSource] = by_name
         self._brokers: dict[str, Brokers] = {}
         self._ids = {} if resumed is None else {each.name: _ids_of(each) for each in resumed.sources}
         self._ask_after_s: dict[str, float] = {}
-        for name, source in found.items():
+        for name, source in by_name.items():
             brokers = source.brokers()
             if brokers is None:
                 log.warning(
@@ -75,9 +75,9 @@ class InputTopics:
                 self._brokers[name] = brokers
 
     def check_earlier(self, directory: Path) -> bool:
-        """Check that the topics have what comes after the epoch that the query goes on from.
+        """Check that the topics have the records after the epoch that the query resumes from.
 
-        A source whose option ``failOnDataLoss`` is false goes on with what is there.
+        A source whose option ``failOnDataLoss`` is false continues with the records that remain.
 
         Args:
             directory: Spark's checkpoint directory, where the query finds its positions.
@@ -92,8 +92,8 @@ class InputTopics:
         if self._resumed is None:
             return False
         sources = [each for each in self._resumed.sources if each.name in self._brokers and each.positions]
-        found = [self._check_source(self._resumed, source, directory) for source in sources]
-        return any(found)
+        lossy = [self._check_source(self._resumed, source, directory) for source in sources]
+        return any(lossy)
 
     def note(self, read: Sequence[SourcePositions], epoch: int) -> tuple[SourcePositions, ...]:
         """Return positions with the ids of their topics, after the epoch has read up to them.
@@ -113,9 +113,8 @@ class InputTopics:
         if self._options[name].fails_on_loss and not self._accepts_losses:
             raise SourceError(
                 f"found records of source {name!r} gone that come after {after}: {_named(lost)}; {_counted(lost)}; "
-                "expected each topic to be the one that was read, with all that was not read yet; bring the records "
-                f"back, or go on without them: `statecore start {self._job} --accept-lost-records`, or the same in "
-                "the DAG `start`"
+                "expected the topics that were read before, with all unread records; bring the records back, or go on "
+                f"without them: `statecore start {self._job} --accept-lost-records`, or the same in the DAG `start`"
             )
         log.warning("source %s goes on after %s without %s: %s", name, after, _counted(lost), _named(lost))
         gone = {each.partition for each in lost}
@@ -129,11 +128,11 @@ class InputTopics:
     def _noted(self, source: SourcePositions, epoch: int) -> SourcePositions:
         name = source.name
         read = set(json.loads(source.positions[0])) if source.positions else set()
-        # A topic that is left out now may be another one when it comes back.
+        # Forget a topic that is no longer read: it may be another one when it returns.
         known = {topic: each for topic, each in self._ids.get(name, {}).items() if topic in read}
         topics = self._answer(name, lambda: self._brokers[name].topics(read)) if name in self._brokers else None
         if topics is not None:
-            there = {topic: found.id for topic, found in topics.items()}
+            there = {topic: answer.id for topic, answer in topics.items()}
             anew = sorted(topic for topic in known if there.get(topic) != known[topic])
             if anew:
                 raise SourceError(
@@ -146,19 +145,19 @@ class InputTopics:
         return msgspec.structs.replace(source, topics=dict(sorted(known.items())) or msgspec.UNSET)
 
     def _losses(self, name: str, position: Mapping[Partition, int]) -> list[Loss]:
-        """Return what is lost; a topic that a broker has not heard of is asked for once more."""
+        """Return the losses; ask again about a topic that a broker does not know yet."""
 
-        def found() -> list[Loss]:
+        def current() -> list[Loss]:
             return losses(self._brokers[name], position, self._ids[name], assigned=self._options[name].assigned)
 
-        lost = found()
+        lost = current()
         if any(each.end is None for each in lost):
             time.sleep(_HEARD_S)
-            lost = found()
+            lost = current()
         return lost
 
     def _answer(self, name: str, ask: Callable[[], T]) -> T | None:
-        """Return what the brokers of a source answer; None if they do not, and need not.
+        """Return the brokers' answer; None if they do not answer, and the source needs none.
 
         Raises:
             SourceError: They do not answer for 30 seconds, and have been asked about these topics before.

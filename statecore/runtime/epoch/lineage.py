@@ -59,9 +59,8 @@ class Lineage:
         if committed.generation != self.generation:
             # Its source offsets may differ, so this is not a replay; only a resume can follow it.
             raise CommitConflictError(
-                f"found epoch {committed.epoch} of lineage {committed.lineage} committed by generation "
-                f"{committed.generation}; expected generation {self.generation} to be the only driver; "
-                "this driver stops"
+                f"generation {self.generation} stops: epoch {committed.epoch} of lineage {committed.lineage} was "
+                f"committed by generation {committed.generation}; the next driver resumes from it"
             )
 
     def redistribute(self, parallelism: int, own: Mapping[str, int | None]) -> None:

@@ -32,9 +32,9 @@ log = logging.getLogger(__name__)
 
 _MOST_WAITING = 1_000
 _CLOSE_TIMEOUT_S = 10.0
-# Less is the time of the question itself.
+# A smaller difference is the duration of the query itself.
 _SKEW_MS = 1_000
-# Keys, and key groups.
+# For keys, and for key groups.
 _HEAVIEST = 8
 
 
@@ -60,7 +60,7 @@ class EpochRecorder:
             log.exception("the figures of epoch %d are not recorded", report.manifest.epoch)
 
     def close(self) -> None:
-        """Record what waits; give up after 20 seconds."""
+        """Record the queued epochs; give up after 20 seconds."""
         with suppress(queue.Full):
             self._waiting.put(None, timeout=_CLOSE_TIMEOUT_S)
         self._thread.join(_CLOSE_TIMEOUT_S)
@@ -135,22 +135,22 @@ def _of_operator(uid: str, commits: Sequence[SubtaskCommit]) -> OperatorFigures:
 
 def _heavy_keys(commits: Sequence[SubtaskCommit]) -> tuple[HeavyKeyFigure, ...]:
     """Return the keys with the largest shares of the work of all subtasks; one subtask has all rows of a key."""
-    found = [
+    figures = [
         HeavyKeyFigure(heavy.key, round(heavy.share * part, 4), heavy.key_group)
         for commit, part in zip(commits, _parts(commits), strict=True)
         for heavy in commit.heavy_keys
     ]
-    return tuple(nlargest(_HEAVIEST, found, key=attrgetter("share")))
+    return tuple(nlargest(_HEAVIEST, figures, key=attrgetter("share")))
 
 
 def _heavy_key_groups(commits: Sequence[SubtaskCommit]) -> tuple[HeavyKeyGroupFigure, ...]:
     """Return the key groups likewise."""
-    found = [
+    figures = [
         HeavyKeyGroupFigure(heavy.key_group, round(heavy.share * part, 4))
         for commit, part in zip(commits, _parts(commits), strict=True)
         for heavy in commit.heavy_key_groups
     ]
-    return tuple(nlargest(_HEAVIEST, found, key=attrgetter("share")))
+    return tuple(nlargest(_HEAVIEST, figures, key=attrgetter("share")))
 
 
 def _parts(commits: Sequence[SubtaskCommit]) -> list[float]:

@@ -36,6 +36,7 @@ class Observed:
 
     def read(self) -> StreamRead:
         """Return the figures, once the rows have been read."""
-        found = self._observation.get
-        newest_us = found.get("newest_us")
-        return StreamRead(rows=found.get("rows", 0), max_event_time_ms=None if newest_us is None else newest_us // 1000)
+        figures = self._observation.get
+        newest_us = figures.get("newest_us")
+        newest_ms = None if newest_us is None else newest_us // 1000
+        return StreamRead(rows=figures.get("rows", 0), max_event_time_ms=newest_ms)

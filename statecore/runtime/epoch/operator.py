@@ -164,9 +164,9 @@ def _event_time(read: Origin, columns_of: ColumnsOf) -> str | None:
         return None
     name = read.event_time
     for each, where in ((replace(read, transformations=()), ""), (read, "what was made of ")):
-        found = next((field.type.ddl() for field in columns_of(each) if field.name == name), None)
-        if found not in ("timestamp", "timestamp_ntz"):
-            column_found = "no column" if found is None else f"a column of type {found}"
+        ddl = next((field.type.ddl() for field in columns_of(each) if field.name == name), None)
+        if ddl not in ("timestamp", "timestamp_ntz"):
+            column_found = "no column" if ddl is None else f"a column of type {ddl}"
             raise JobDefinitionError(
                 f"found {column_found} {name!r} in {where}source {read.name!r}; expected a timestamp, "
                 "because it is the declared event time; keep it, cast it, or name another column"
@@ -200,7 +200,7 @@ def subtask_specs(
         restored: The operator's state; None for a new operator.
         parallelism: Number of its subtasks.
         max_parallelism: Number of key groups.
-        parts: Where the previous manifest holds each subtask's files; None to tell the subtasks their files.
+        parts: Where the previous manifest holds each subtask's files; None to send the subtasks their files.
 
     """
     return tuple(
@@ -293,16 +293,16 @@ def merged_schemas(
     """
     merged: dict[tuple[str, str], StateSchema] = {}
     for state in chain.from_iterable(committed):
-        found = merged.get((state.scope, state.name), state)
-        if _form(found) != _form(state):
+        known = merged.get((state.scope, state.name), state)
+        if _form(known) != _form(state):
             raise StateConflictError(
-                f"found state {state.name!r} as {_form(found)} in one subtask and as {_form(state)} in another; "
+                f"found state {state.name!r} as {_form(known)} in one subtask and as {_form(state)} in another; "
                 "expected the same in all; get states in open(), by the same descriptor in every subtask"
             )
-        merged[state.scope, state.name] = _completed(state, found)
+        merged[state.scope, state.name] = _completed(state, known)
     for state in restored:
-        found = merged.get((state.scope, state.name), state)
-        merged[state.scope, state.name] = _completed(found, state)
+        known = merged.get((state.scope, state.name), state)
+        merged[state.scope, state.name] = _completed(known, state)
     return tuple(merged[key] for key in sorted(merged))
 
 

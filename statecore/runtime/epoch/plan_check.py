@@ -11,7 +11,7 @@ from statecore.runtime.backlog.detection import streaming_leaves
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Nodes of Spark's logical plans, by what a user calls them.
+# Nodes of Spark's logical plans, and the users' names for them.
 _STATEFUL = {
     "Aggregate": "an aggregation",
     "Distinct": "distinct()",
@@ -39,7 +39,7 @@ _STATEFUL = {
     "TransformWithStateInPySpark": "transformWithState()",
 }
 _CLOCK = {"CurrentTimestamp", "CurrentDate", "CurrentTime", "LocalTimestamp", "Now"}
-# The joins that look at each record alone, by the side that the records are on.
+# Joins whose result depends on single records, by the side of the records.
 _JOINS = ({"Inner", "Cross", "LeftOuter", "LeftSemi", "LeftAnti"}, {"Inner", "Cross", "RightOuter"})
 
 
@@ -139,8 +139,8 @@ def _listed(sequence: Any) -> list[Any]:
     return [sequence.apply(index) for index in range(sequence.size())]
 
 
-def _refusal(place: str, found: str) -> JobDefinitionError:
+def _refusal(place: str, cause: str) -> JobDefinitionError:
     return JobDefinitionError(
-        f"found {found} in {place}; expected a result that depends on single records and on tables, because its state "
+        f"found {cause} in {place}; expected a result that depends on single records and on tables, because its state "
         "would be lost with the epoch; use a keyed function with state"
     )

@@ -48,7 +48,7 @@ class QuerySources:
 
 
 class EpochTimes:
-    """The times of one generation's epochs: as Spark recorded them, but never before that of the epoch before.
+    """The times of one generation's epochs: as Spark recorded them, but never earlier than the previous epoch's.
 
     Drivers run on hosts whose clocks differ. If time went back, expired state would reappear, unless a merge had
     removed it: what functions see would depend on when files were merged.
@@ -171,7 +171,7 @@ def lay_down_progress(manifest: Manifest, store: CheckpointStore, directory: Pat
 
 
 def replace_positions(directory: Path, epoch: int, sources: QuerySources, source: str, position: str) -> None:
-    """Have the query go on after an epoch from another position of a source."""
+    """Make the query continue after an epoch from another position of a source."""
     path = directory / "offsets" / str(epoch)
     lines = path.read_text().splitlines()
     lines[_HEADER_LINES + sources.names.index(source)] = position
@@ -188,13 +188,13 @@ def _without_ticks(offsets: list[str], sources: QuerySources) -> list[str]:
 
 def _rearranged(offsets: bytes, before: Sequence[str], sources: QuerySources) -> bytes:
     lines = offsets.decode().splitlines()
-    header, found = lines[:_HEADER_LINES], lines[_HEADER_LINES:]
-    if len(found) != len(before):
+    header, positions = lines[:_HEADER_LINES], lines[_HEADER_LINES:]
+    if len(positions) != len(before):
         raise ManifestError(
-            f"found offsets of {len(found)} sources to resume from; expected one of each of {len(before)}, "
+            f"found offsets of {len(positions)} sources to resume from; expected one of each of {len(before)}, "
             f"{list(before)}; resume with the sources of the savepoint's job"
         )
-    stands = dict(zip(before, found, strict=True))
+    stands = dict(zip(before, positions, strict=True))
     lines = header + [stands.get(name, _NOTHING_YET) for name in sources.names]
     return "\n".join([*lines, _NOTHING_YET] if sources.ticks else lines).encode()
 

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 _THREADS = 8
 
 
-# No write of a file takes as long, so its temporary file is a killed writer's.
+# No write takes this long: an older temporary file belongs to a killed writer.
 _ABANDONED_S = 24 * 3600
 
 
@@ -78,7 +78,7 @@ def _check_folder(sink: StagedSink, owner: str) -> None:
 def publish(
     sinks: Sequence[SinkBinding], manifest: Manifest, store: CheckpointStore, spark: SparkSession
 ) -> dict[str, float]:
-    """Make the outputs of a committed epoch visible; idempotent. A sink that fails does not keep others from it.
+    """Make the outputs of a committed epoch visible; idempotent. A failing sink does not stop the others.
 
     Returns:
         Milliseconds of each sink that had outputs; those published in parallel add up to more than the whole.
@@ -190,13 +190,13 @@ def _discard_staged(staged: StagedEpoch) -> None:
     done = [
         entry.path
         for entry in staged.store.list(STAGED)
-        if (found := StagedName.parse(entry.path))
-        and found.sink == staged.sink
-        and found[:2] <= (staged.lineage, staged.epoch)
+        if (name := StagedName.parse(entry.path))
+        and name.sink == staged.sink
+        and name[:2] <= (staged.lineage, staged.epoch)
     ]
     try:
         staged.store.delete_all(done)
         staged.store.sweep(STAGED, int((time.time() - _ABANDONED_S) * 1000))
     except StorageError as error:
-        # The epoch is published. What stays is removed after a later one.
+        # The epoch is published. A later one removes the remaining files.
         log.warning("staged files of sink %s are kept for now: %s", staged.sink, error)

@@ -45,10 +45,10 @@ def read_source(source: Source, spark: SparkSession) -> DataFrame:
 def unreadable_file(error: BaseException) -> tuple[str, str] | None:
     """Return the file that an epoch could not read, and why; None for another failure."""
     text = str(error)
-    found = _UNREADABLE.search(text)
-    if found is None:
+    match = _UNREADABLE.search(text)
+    if match is None:
         return None
-    reasons = [found["why"], *(cause[1] for cause in _CAUSE.finditer(text))]
+    reasons = [match["why"], *(cause[1] for cause in _CAUSE.finditer(text))]
     plain = (re.sub(r"\s*SQLSTATE: \w+", "", " ".join(reason.split())) for reason in reasons)
     why = "; ".join(filter(None, plain))
-    return found["file"], why if len(why) <= _MOST else f"{why[:_MOST]}…"
+    return match["file"], why if len(why) <= _MOST else f"{why[:_MOST]}…"

@@ -39,12 +39,12 @@ class SourcesRead:
         self.rows_of: dict[str, int] = {}
         late: dict[str, int] = {}
         for operator in job.operators:
-            found = [commit.read for commit in commits[operator.uid]]
+            reads = [commit.read for commit in commits[operator.uid]]
             first_broadcast = len(operator.first.origins) if operator.broadcast else len(operator.origins)
             for number, origin in enumerate(operator.origins):
                 if isinstance(origin, Source):
                     # Every subtask has read the whole broadcast input.
-                    read = [each[number] for each in (found if number < first_broadcast else found[:1])]
+                    read = [each[number] for each in (reads if number < first_broadcast else reads[:1])]
                     # Another reader of the source has read the same records.
                     self.rows_of[origin.name] = sum(each.rows for each in read)
                     late[origin.name] = sum(each.late_rows for each in read)
@@ -72,8 +72,8 @@ class SourcesRead:
     def positions(self, positions: Sequence[tuple[str, ...]]) -> tuple[SourcePositions, ...]:
         """Return the manifest's record of the sources; positions are in the order of the sources."""
         return tuple(
-            SourcePositions(name=source.name, positions=found, max_event_time_ms=self._newest.get(source.name))
-            for source, found in zip(self._sources, positions, strict=True)
+            SourcePositions(name=source.name, positions=own, max_event_time_ms=self._newest.get(source.name))
+            for source, own in zip(self._sources, positions, strict=True)
         )
 
     def _note(self, source: Source, times: Sequence[int | None]) -> None:

@@ -23,27 +23,27 @@ if TYPE_CHECKING:
 Hold = Callable[["DataFrame"], "DataFrame"]
 """Computes rows now and holds them until the epoch's end."""
 
-# What a record of another operator brings; a user's function sees these columns.
+# Columns of rows from another operator; a user's function sees them.
 _OF_RECORDS = (ATTEMPT, PHASE, TIMESTAMP)
 _CARRIED = (RECORD, SUBTASK, COMMIT, *_OF_RECORDS)
 
 
 def transformed_source(records: DataFrame, source: Source) -> DataFrame:
-    """Return what a reader of a source makes of its records."""
+    """Return a source's records after its reader's transformations."""
     for each in source.transformations:
         records = each.apply(records, ()) if isinstance(each, RowByRow) else each.function(records)
     return records
 
 
 def transformed_output(rows: DataFrame, record: str, origin: Origin, hold: Hold) -> DataFrame:
-    """Return what a reader of another operator's output makes of its rows.
+    """Return the rows of another operator's output after its reader's transformations.
 
     Args:
         rows: Rows of the operator: records, each in the column ``record``, and commits.
         record: The column.
         origin: The output.
-        hold: Needed where a function of the user's gets the records alone: what is no record takes another way, and
-            both must stem from one attempt of the operator.
+        hold: Persists the rows for a user's function, which gets only the records: commits bypass it, and both must
+            come from one attempt of the operator.
 
     """
     if not origin.transformations:
@@ -74,21 +74,21 @@ def transformed_columns(records: Callable[[], DataFrame], origin: Origin) -> tup
     """
     if not isinstance(origin, Source) and not origin.transformations:
         return parse_row(origin.schema)
-    found = records()
+    rows = records()
     if origin.transformations:
         place = f"source {origin.name!r}" if isinstance(origin, Source) else f"the output of operator {origin.uid!r}"
         try:
-            made = _probed(found, origin, place)
+            made = _probed(rows, origin, place)
         except AnalysisException as error:
             raise JobDefinitionError(
                 f"found a transformation of {place} that Spark refuses: {str(error).splitlines()[0]}; expected one of "
-                f"the columns {_names(found)}; correct it in the job file"
+                f"the columns {_names(rows)}; correct it in the job file"
             ) from None
-        require_stateless(made, found, place)
-        found = made
+        require_stateless(made, rows, place)
+        rows = made
     return tuple(
         Field(field.name, parse_type(field.dataType.simpleString()))
-        for field in found.schema.fields
+        for field in rows.schema.fields
         if field.name not in _OF_RECORDS
     )
 
@@ -112,8 +112,8 @@ def _kept(made: DataFrame, origin: Origin) -> DataFrame:
     if missing:
         raise JobDefinitionError(
             f"found no columns {missing} after transform() of the output of an operator; expected them to stay, since "
-            "they tell when and by whom a row was made; select columns by stream.select(…), and use df.select('*', …) "
-            "within transform()"
+            "they say which attempt made a row, and when; select columns by stream.select(…), and use "
+            "df.select('*', …) within transform()"
         )
     return made
 

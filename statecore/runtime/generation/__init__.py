@@ -1,1 +1,1 @@
-"""What a generation of either kind of job has: a claim, heartbeats, a watchdog, the record of its failure."""
+"""The parts of a generation of either kind of job: claim, heartbeats, watchdog, record of its failure."""

@@ -1,4 +1,4 @@
-"""What a job's store keeps of its record in the catalog."""
+"""The part of a job's catalog record that its store keeps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from statecore.snapshot.job_definition import JobDefinition
 
 
 def definition_of(job: JobRecord) -> JobDefinition:
-    """Return what a job's store keeps of its record."""
+    """Return the part of a job's record that its store keeps."""
     return JobDefinition(
         name=job.name,
         artifact=job.artifact,

@@ -18,7 +18,7 @@ INTERVAL_S = 0.5
 
 
 class Epoch(Protocol):
-    """What a heartbeat says of an epoch; of a query of Spark's own, of a batch."""
+    """The epoch, or the batch of a query job, that a heartbeat reports."""
 
     @property
     def lineage(self) -> int:
@@ -30,7 +30,7 @@ class Epoch(Protocol):
 
 
 class Alive(Protocol):
-    """A generation that heartbeats tell of."""
+    """A generation that sends heartbeats."""
 
     @property
     def running(self) -> bool:
@@ -60,7 +60,7 @@ def heartbeats(catalog: Catalog, job: str, generation: int, lifecycle: Alive) ->
     """Send heartbeats while the context is open; close the lifecycle when a newer generation runs the job.
 
     A thread sends them, because Spark does not call foreachBatch while no data arrives, and a request may take long.
-    They also say that the JVM answers and the query goes on: if not, they end the generation and the driver.
+    It also watches the JVM and the query: when one hangs, it ends the generation and the driver.
     """
 
     def send() -> None:

@@ -29,7 +29,7 @@ _DOUBT_S = 5.0
 
 
 class Boundary(Protocol):
-    """What an epoch in flight holds, such as a lock."""
+    """What an epoch in flight holds: a lock, for example."""
 
     def locked(self) -> bool:
         """Return whether an epoch is in flight."""
@@ -73,21 +73,21 @@ class Watchdog:
         self._has_session = True
 
     def watch(self, query: StreamingQuery, boundary: Boundary) -> None:
-        """Watch a query as well, and whether an epoch is in flight."""
+        """Also watch a query, and whether an epoch is in flight."""
         self._watched = query, boundary
 
     def hang(self) -> str | None:
-        """Return what hangs, and for how long; None while all is well.
+        """Return a message that says what hangs, and for how long; None without a hang.
 
         Only a hang that was seen for some seconds counts: a process that was frozen as a whole, such as by a pause of
         its machine, looks as if it hung until the JVM is asked again.
         """
         now_s = time.monotonic()
-        found = self._found(now_s)
-        self._doubted_s = None if found is None else self._doubted_s or now_s
-        return None if self._doubted_s is None or now_s - self._doubted_s < _DOUBT_S else found
+        hang = self._hang(now_s)
+        self._doubted_s = None if hang is None else self._doubted_s or now_s
+        return None if self._doubted_s is None or now_s - self._doubted_s < _DOUBT_S else hang
 
-    def _found(self, now_s: float) -> str | None:
+    def _hang(self, now_s: float) -> str | None:
         if now_s - self._answered_s > ANSWER_S:
             return (
                 f"found no answer from the driver's JVM for {now_s - self._answered_s:.0f} s; expected one within "
@@ -129,7 +129,7 @@ class Watchdog:
                 self._doing, self._moved_s = doing, self._answered_s
 
     def _ask(self) -> Hashable:
-        """Return what the query does; None when it may take any time."""
+        """Return the query's activity; None when it may take any time."""
         java = self._jvm().java.lang
         if self._pid is None:
             self._pid = int(java.ProcessHandle.current().pid())

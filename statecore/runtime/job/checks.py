@@ -1,4 +1,4 @@
-"""What a job cannot have: unusable names, operators that cannot run, missing event time."""
+"""Refuses unusable names, operators that cannot run, and missing event time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_operator(plan: OperatorPlan, taken: Sequence[str]) -> None:
         taken: The uids of the other operators.
 
     Raises:
-        JobDefinitionError: Its function, uid, parallelism, ``late`` or ``on_error`` cannot be.
+        JobDefinitionError: Its function, uid, parallelism, ``late`` or ``on_error`` is invalid.
         UnsupportedTypeError: The columns of its output or of ``late`` cannot be parsed.
 
     """

@@ -1,4 +1,4 @@
-"""What a job consists of: sources, operators with their inputs, and sinks."""
+"""The parts of a job: sources, operators with their inputs, and sinks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Source:
         event_time: Column with the records' event time, or None.
         max_lateness: How far the watermark stays behind the newest event time.
         idle_after: Time without records after which the watermark of the job goes on without it; None for never.
-        transformations: What this reader of it does with the records first, in order.
+        transformations: Transformations that this reader applies to the records, in order.
 
     """
 
@@ -47,7 +47,7 @@ class Output:
         uid: The operator.
         tag: Name of a side output's tag, or ``MAIN_OUTPUT``.
         schema: Schema of its rows, as Spark DDL.
-        transformations: What this reader of it does with the rows first, in order.
+        transformations: Transformations that this reader applies to the rows, in order.
 
     """
 
@@ -66,7 +66,7 @@ class Input:
     """One input of an operator.
 
     Attributes:
-        origins: What its records come from; several for a union.
+        origins: The streams that its records come from; several for a union.
         key_columns: Empty without a key.
         order_by: Columns that each epoch's records are sorted by.
 
@@ -118,10 +118,10 @@ class OperatorPlan:
 
     Attributes:
         first: Its input, or the first of two.
-        connected: What its input is connected to: a second input, a broadcast one, or None.
+        connected: The connected input: a second one, a broadcast one, or None.
         parallelism: Number of its subtasks; None for the job's.
-        late: Side output that takes late records of the main input; None passes them to the function.
-        on_error: Side output that takes records that the function fails on; None lets a failure end the epoch.
+        late: Side output for late records of the main input; None passes them to the function.
+        on_error: Side output for records that the function fails on; None lets a failure end the epoch.
 
     """
 
@@ -137,12 +137,12 @@ class OperatorPlan:
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """The first input, and what it is connected to."""
+        """The first input, and the connected one."""
         return (self.first,) if self.connected is None else (self.first, self.connected)
 
     @property
     def origins(self) -> tuple[Origin, ...]:
-        """What the records of all inputs come from, input by input."""
+        """The streams that the records come from, input by input."""
         return tuple(origin for each in self.inputs for origin in each.origins)
 
     @property

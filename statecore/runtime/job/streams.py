@@ -80,13 +80,13 @@ class Stream:
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
         """Transform the DataFrame of each epoch: any stateless Spark SQL, joins with tables included.
 
-        The function is called in every epoch, so a table that it reads is as it is then. After another operator, rows
+        The function is called in every epoch, so it reads the current content of a table. After another operator, rows
         have further columns, ``__statecore_…``, which the result must keep: select by ``stream.select`` instead. There,
         the rows are also computed before, and held until the epoch's end; the other transformations cost less.
 
         Args:
-            function: Returns a DataFrame that depends on single records and on tables. What is stateful, or would
-                differ when an epoch is replayed, ends the driver with an error.
+            function: Returns a DataFrame that depends on single records and on tables. A stateful result, or one that
+                would differ in a replay, ends the driver with an error.
 
         """
         return self._transformed(ByFunction(function))
@@ -177,7 +177,7 @@ class Stream:
         return _processed(self._job, plan)
 
     def sink(self, name: str, sink: Sink) -> None:
-        """Refuse: only what an operator puts out can be published.
+        """Refuse: only an operator's output can be published.
 
         Raises:
             JobDefinitionError: Always.

@@ -67,9 +67,9 @@ def write_savepoint(
 ) -> str:
     """Write a savepoint from DataFrames.
 
-    A job that starts from it reads its sources from their beginning, or goes on where a query of Spark's own stands:
-    after the newest committed batch of the checkpoint ``sources_from``. Read the state of the same query for the
-    DataFrames, with Spark's source ``statestore``, while the query is stopped.
+    A job that starts from it reads its sources from their beginning, or continues after the newest committed batch of a
+    query job's checkpoint, ``sources_from``. Read the state of the same query for the DataFrames, with Spark's source
+    ``statestore``, while the query is stopped.
 
     A DataFrame has the columns that ``read_savepoint`` returns: the key columns, then the value as one column per field
     of a struct, or as ``value``. A list state has an array there, a map state a map. Windows are ``window_start`` and
@@ -227,17 +227,17 @@ def _value(ddl: str, df: DataFrame, what: str) -> Column:
     if "value" not in df.columns and isinstance(expected, StructType):
         names = [field.name for field in expected.fields]
         _require_columns(df, names, what)
-        found = F.struct(*(column(name) for name in names))
+        value = F.struct(*(column(name) for name in names))
     else:
         _require_columns(df, ["value"], what)
-        found = F.col("value")
-    type_found = parse_type(df.select(found.alias(VALUE)).schema[VALUE].dataType.simpleString())
+        value = F.col("value")
+    type_found = parse_type(df.select(value.alias(VALUE)).schema[VALUE].dataType.simpleString())
     if type_found.ddl() != expected.ddl():
         raise ConfigurationError(
             f"found values of type {type_found.ddl()} for {what}; expected {expected.ddl()}, the descriptor's type; "
             "cast the columns, or change the descriptor"
         )
-    return found
+    return value
 
 
 def _stored_ddl(descriptor: StateDescriptor) -> str:

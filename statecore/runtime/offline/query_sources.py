@@ -1,4 +1,4 @@
-"""Where a query of Spark's own stands in its sources, for a savepoint with which a job goes on from there.
+"""The source positions of a query job, for a savepoint from which a job continues there.
 
 A job keeps the same files in its epochs that the query keeps in its checkpoint, see ``runtime.epoch.progress``.
 """
@@ -27,7 +27,7 @@ _LOGS = ("offsets", "commits", "sources")
 
 @dataclass(frozen=True, slots=True)
 class QueryPosition:
-    """Where a query stands after its newest committed batch.
+    """A query's position after its newest committed batch.
 
     Attributes:
         batch: The batch.
@@ -44,7 +44,7 @@ class QueryPosition:
 
 
 def query_position(checkpoint: str, names: Sequence[str], store: CheckpointStore) -> QueryPosition:
-    """Take over where a query stands; the checkpoint is only read.
+    """Return a query's position, and copy Spark's bookkeeping of it; the checkpoint is only read.
 
     Args:
         checkpoint: The query's ``checkpointLocation``, of a query that does not run.
@@ -78,7 +78,7 @@ def query_position(checkpoint: str, names: Sequence[str], store: CheckpointStore
 
 
 def require_at(checkpoint: str, batch: int) -> None:
-    """Refuse a query that has gone on since its position was taken over.
+    """Refuse a query that has committed another batch since its position was read.
 
     Raises:
         ConfigurationError: It has committed another batch.
@@ -119,12 +119,12 @@ def _taken_over(
 
 
 def _require_folders(folder: Path, checkpoint: str, offsets: Sequence[str]) -> None:
-    """Refuse a query that reads a source of files twice: which log belongs to which offset is not known then."""
+    """Refuse a query that reads a source of files twice: its logs and offsets cannot be matched."""
     kept = folder / "sources"
-    found = sorted(each.name for each in kept.iterdir()) if kept.is_dir() else []
-    if any("logOffset" in offset for offset in offsets) and found != [str(number) for number in range(len(offsets))]:
+    logs = sorted(each.name for each in kept.iterdir()) if kept.is_dir() else []
+    if any("logOffset" in offset for offset in offsets) and logs != [str(number) for number in range(len(offsets))]:
         raise ConfigurationError(
-            f"found offsets of {len(offsets)} sources and logs of the sources {', '.join(found) or 'none'} in "
+            f"found offsets of {len(offsets)} sources and logs of the sources {', '.join(logs) or 'none'} in "
             f"{checkpoint}; expected a log of each source; a source that the query uses twice is not taken over: leave "
             "sources_from out, and have the job begin where it should"
         )
@@ -136,7 +136,7 @@ def _numbers(files: FileStore, log: str) -> list[int]:
 
 
 def _bring(files: FileStore, folder: Path) -> None:
-    """Copy what the job needs: logs, and what the sources keep."""
+    """Copy the files that the job needs: logs, and those of the sources."""
     paths = ["metadata", *(entry.path for log in _LOGS for entry in files.list(log))]
     for path in paths:
         if not path.rpartition("/")[2].startswith("."):
@@ -146,7 +146,7 @@ def _bring(files: FileStore, folder: Path) -> None:
 
 
 def _adapt(path: Path, checkpoint: str) -> None:
-    """Leave out of a file of the offset log what would be set in the job's session."""
+    """Remove the query's own settings and watermark from a file of the offset log."""
     if not path.exists():
         return
     version, metadata, *offsets = path.read_text().split("\n")
@@ -169,5 +169,5 @@ def _watermark_ms(commit: Path, offsets: Path) -> int | None:
     """
     body, metadata = (path.read_text().split("\n")[1:2] or ["{}"] for path in (commit, offsets))
     next_ms = json.loads(body[0] or "{}").get("nextBatchWatermarkMs", 0)
-    found = max(int(next_ms), int(json.loads(metadata[0]).get("batchWatermarkMs", 0)))
-    return found - 1 if found else None
+    watermark_ms = max(int(next_ms), int(json.loads(metadata[0]).get("batchWatermarkMs", 0)))
+    return watermark_ms - 1 if watermark_ms else None

@@ -119,7 +119,7 @@ class Sink(Protocol):
 
 @runtime_checkable
 class ChecksColumns(Protocol):
-    """A sink that does not take every column; a job that binds it to others is refused before anything is committed."""
+    """A sink that cannot publish every column; a job with other columns is refused before its first commit."""
 
     def check_columns(self, fields: Sequence[Field]) -> None:
         """Check the columns of its rows.

@@ -95,7 +95,7 @@ class DeltaSink(Threaded):
                 ),
             )
         except Exception:
-            # The Delta library knows an error in reading the rows as a text alone.
+            # The Delta library passes on an error in reading the rows only as text.
             if rows.failure is not None:
                 raise rows.failure from None
             raise
@@ -122,18 +122,18 @@ class DeltaSink(Threaded):
         if newest == version and has_same_rows:
             return True
         lineage, epoch = divmod(newest, _EPOCHS)
-        found = f"epoch {epoch} of lineage {lineage}{' with other rows' if newest == version else ''}"
+        published = f"epoch {epoch} of lineage {lineage}{' with other rows' if newest == version else ''}"
         raise SinkError(
-            f"found {found} of {application!r} already in the table {self.path}; expected epoch {staged.epoch} of "
+            f"found {published} of {application!r} already in the table {self.path}; expected epoch {staged.epoch} of "
             f"lineage {staged.lineage} to be the next; if another driver has taken over, let this one stop; if another "
             "run of a job of this name published there, choose another job name or table"
         )
 
     def _check_columns(self, table: DeltaTable, schema: pa.Schema) -> None:
-        found, expected = _columns(pa.schema(table.schema().to_arrow())), _columns(schema)
-        if found != expected:
+        existing, expected = _columns(pa.schema(table.schema().to_arrow())), _columns(schema)
+        if existing != expected:
             raise SinkError(
-                f"found the columns {_listed(found)} in the table {self.path}; expected {_listed(expected)}, the "
+                f"found the columns {_listed(existing)} in the table {self.path}; expected {_listed(expected)}, the "
                 "output of the job; alter the table (a new column: DeltaTable(path).alter.add_columns(…)), or give the "
                 "sink another one, then restart the job: the epoch stays committed and is published then"
             )

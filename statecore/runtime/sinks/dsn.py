@@ -78,13 +78,13 @@ class Dsn:
 
 def _default(name: str) -> str | None:
     """Return libpq's default for a part: from the environment, or built in."""
-    found = next(option.val for option in pq.Conninfo.get_defaults() if option.keyword == name.encode())
-    return None if found is None else found.decode()
+    value = next(option.val for option in pq.Conninfo.get_defaults() if option.keyword == name.encode())
+    return None if value is None else value.decode()
 
 
-def _refusal(found: str) -> JobDefinitionError:
+def _refusal(problem: str) -> JobDefinitionError:
     return JobDefinitionError(
-        f"found a dsn {found}; expected 'host=… dbname=… user=…' or 'postgresql://user@host/database' in libpq's "
+        f"found a dsn {problem}; expected 'host=… dbname=… user=…' or 'postgresql://user@host/database' in libpq's "
         "syntax; correct it: percent-encode special characters of the password (@ is %40), or move the password to "
         "~/.pgpass or PGPASSWORD"
     )

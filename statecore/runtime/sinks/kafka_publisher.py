@@ -84,7 +84,7 @@ _QUEUE_KB = 64 * 1024
 _QUEUE_MESSAGES = 200_000
 _ANY = -1
 _REFUSED = ("_AUTHENTICATION", "_SSL")
-# The user may not look at a topic's settings, or the broker has not heard of a new topic yet.
+# The user may not read a topic's settings, or the broker does not know a new topic yet.
 _NOT_TOLD = ("CLUSTER_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED", "UNKNOWN_TOPIC_OR_PART")
 # Another attempt would end the same way.
 _LASTING = {
@@ -178,7 +178,7 @@ class Publisher:
         try:
             self._check_topics(admin)
         except KafkaException as error:
-            # A client that is not let in waits for other brokers, and says at last only that it timed out.
+            # A refused client tries other brokers, and in the end reports only a timeout.
             admin.poll(0)
             raise next((KafkaException(each) for each in refusals if each.name() in _REFUSED), error) from None
         producer = Producer(
@@ -197,7 +197,7 @@ class Publisher:
     def _check_topics(self, admin: AdminClient) -> None:
         topics = admin.list_topics(timeout=_CALL_S).topics
         if self._topic not in topics:
-            # Brokers do not list what a user may not describe.
+            # Brokers do not list topics that the user may not describe.
             seen = f"there is no topic {self._topic}, or none that the client's user may describe"
             raise KafkaException(KafkaError(KafkaError._UNKNOWN_TOPIC, seen))
         if MARKERS not in topics:
@@ -212,7 +212,7 @@ class Publisher:
             self._check_compacted(admin)
 
     def _check_compacted(self, admin: AdminClient) -> None:
-        """Check that markers stay, as far as the client's user may look at the topic's settings.
+        """Check that markers do not expire, if the client's user may read the topic's settings.
 
         Raises:
             SinkError: They expire.
@@ -245,7 +245,7 @@ class Publisher:
         """
         topic = admin.list_topics(MARKERS, timeout=_CALL_S).topics[MARKERS]
         if topic.error is not None or not topic.partitions:
-            # A broker that has not heard of it yet, for one: without partitions, no marker would be found.
+            # For example, a broker does not know it yet: without partitions, no marker would be read.
             raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, f"{MARKERS}: {topic.error}"))
         partitions = [TopicPartition(MARKERS, number, OFFSET_BEGINNING) for number in topic.partitions]
         # Also behind transactions of other sinks that are open: ours may be there, committed.
@@ -254,8 +254,8 @@ class Publisher:
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
             request_timeout=_CALL_S,
         )
-        found = {each.partition: end.result().offset for each, end in ends.items()}
-        behind = {number: offset for number, offset in found.items() if offset > 0}
+        end_offsets = {each.partition: end.result().offset for each, end in ends.items()}
+        behind = {number: offset for number, offset in end_offsets.items() if offset > 0}
         consumer = Consumer(
             self._client.client(
                 group_id=f"statecore/{self._name}",
@@ -289,7 +289,7 @@ class Publisher:
                     if number is not None and (message.offset() or 0) >= behind.get(number, 0):
                         behind.pop(number, None)
                 elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    # The library asks for the group, which nobody uses.
+                    # The library requires a group; it stays unused.
                     raise KafkaException(error)
             if time.monotonic() > deadline:
                 why = f"a transaction of another sink is open in {MARKERS}; it ends after its transaction.timeout.ms"
@@ -317,7 +317,7 @@ class Publisher:
         )
 
     def _give_up(self) -> None:
-        """Leave a producer, whose transaction the next one completes or aborts; here to spare readers the wait."""
+        """Drop the producer. The next one ends its transaction anyway; abort it now to spare readers the wait."""
         producer, self._producer = self._producer, None
         if producer is not None:
             try:
@@ -331,7 +331,7 @@ class Publisher:
 
 
 def said(error: BaseException | None) -> str:
-    """Return what a client says of an error, on one line."""
+    """Return a client's error message, on one line."""
     first = error.args[0] if isinstance(error, KafkaException) and error.args else error
     text = f"{first.name()}: {first.str()}" if isinstance(first, KafkaError) else str(error)
     return " ".join(text.split())

@@ -39,7 +39,7 @@ class Markers:
         self._store = store
         self._folder = folder
         names = (entry.path.removeprefix(f"{folder}/") for entry in store.list(folder))
-        self._epochs = sorted((int(found[1]), int(found[2])) for found in map(_NAME.fullmatch, names) if found)
+        self._epochs = sorted((int(match[1]), int(match[2])) for match in map(_NAME.fullmatch, names) if match)
 
     @property
     def newest(self) -> tuple[int, int] | None:
@@ -75,9 +75,9 @@ class Markers:
             return False
         if newest == asked and self.read(*newest).outputs == staged.fingerprint:
             return True
-        found = f"epoch {newest[1]} of lineage {newest[0]}{' with other rows' if newest == asked else ''}"
+        later = f"epoch {newest[1]} of lineage {newest[0]}{' with other rows' if newest == asked else ''}"
         raise SinkError(
-            f"found {found} already published in {self._store.url}/{self._folder}; expected epoch {staged.epoch} of "
+            f"found {later} already published in {self._store.url}/{self._folder}; expected epoch {staged.epoch} of "
             f"lineage {staged.lineage} of job {staged.job!r} to be the next for sink {staged.sink!r}; if another "
             "driver has taken over, let this one stop; if another job or an earlier run of this job published there, "
             "give the sink another path"

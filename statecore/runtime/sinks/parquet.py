@@ -130,9 +130,9 @@ def _refuse_taken(fields: Sequence[Field], url: str) -> None:
 def _published(store: FileStore, newest: tuple[int, int]) -> Iterator[tuple[int, int, str]]:
     for lineage in range(1, newest[0] + 1):
         for entry in store.list(f"lineage={lineage}"):
-            found = _PUBLISHED.fullmatch(entry.path)
-            if found and (lineage, int(found[2])) <= newest:
-                yield lineage, int(found[2]), entry.path
+            match = _PUBLISHED.fullmatch(entry.path)
+            if match and (lineage, int(match[2])) <= newest:
+                yield lineage, int(match[2]), entry.path
 
 
 def _read(store: FileStore, path: str, schema: pa.Schema) -> pa.Table:

@@ -199,17 +199,17 @@ class _Transaction:
 
     def _check_newest(self, key: tuple[str, str, int, int]) -> None:
         # After the insert, which waits for a transaction that forgets a record of this epoch.
-        found = self._cursor.execute(sql.SQL(_LATER).format(self._published), key).fetchone()
-        if found is not None:
+        later = self._cursor.execute(sql.SQL(_LATER).format(self._published), key).fetchone()
+        if later is not None:
             raise SinkError(
-                f"found epoch {found[1]} of lineage {found[0]} of job {key[0]!r} and sink {key[1]!r} already in "
+                f"found epoch {later[1]} of lineage {later[0]} of job {key[0]!r} and sink {key[1]!r} already in "
                 f"{_name(self._published)}; expected epoch {key[3]} of lineage {key[2]} to be later; if another driver "
                 "has taken over, let this one stop; if another run of a job of this name published it, choose another "
                 "job name or schema, or delete that run's rows from both tables"
             )
 
     def forget_older(self) -> None:
-        """Remove the records of earlier epochs, if this user may: only the newest is asked for."""
+        """Remove the records of earlier epochs, if this user may; only the newest is read."""
         may = "SELECT has_table_privilege(%s, 'DELETE')"
         if self._cursor.execute(may, (self._published.as_string(self._cursor),)).fetchone() == (True,):
             staged = self._staged
@@ -249,11 +249,11 @@ class _Transaction:
             SinkError: The columns differ.
 
         """
-        found, expected = self._columns(self._table), self._expected()
-        if found != expected:
+        columns, expected = self._columns(self._table), self._expected()
+        if columns != expected:
             raise SinkError(
-                f"found the columns {_listed(found)} in the table {_name(self._table)}; expected {_listed(expected)}, "
-                "the output of the job; alter the table, or give the sink another one"
+                f"found the columns {_listed(columns)} in the table {_name(self._table)}; expected {_listed(expected)}"
+                ", the output of the job; alter the table, or give the sink another one"
             )
 
     def copy(self) -> None:
@@ -287,13 +287,13 @@ def _schema(cursor: psycopg.Cursor, table: tuple[str, ...], dsn: Dsn) -> str:
             "WHERE pg_class.oid = to_regclass(%s)), current_schema())",
             (sql.Identifier(*table).as_string(cursor),),
         )
-    found = cursor.fetchone()
-    if found is None or found[0] is None:
+    row = cursor.fetchone()
+    if row is None or row[0] is None:
         raise SinkError(
             f"found no schema for the table {'.'.join(table)!r} in {dsn}; expected an existing schema; create it, or "
             "correct the table's name or the user's search_path"
         )
-    return str(found[0])
+    return str(row[0])
 
 
 def _values(batch: pa.RecordBatch, fields: tuple[Field, ...]) -> list[Any]:

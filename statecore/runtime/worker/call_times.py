@@ -1,10 +1,10 @@
 """Finds the keys that a subtask's calls of its function spend most time on.
 
-Rows do not show a key with few, dear rows, and to time every call would cost more than many calls take. A thread looks
-about ten times a second which key the function is called for, as a sampling profiler does. So a key is seen in
-proportion to its time, however few and dear its rows are, and the calls themselves take no longer. That holds for
-records one by one, for timers, and for what else has a current key; while a function takes a whole batch there is none.
-A call that gives way to other threads, as one that waits for a disk does, is seen somewhat too often.
+Row counts miss a key with few, expensive rows, and timing every call would cost more than many calls take. So a thread
+samples the current key about ten times a second, as a sampling profiler does. A key is seen in proportion to its time,
+and the calls themselves take no longer. This covers all calls with a current key, such as for records and timers; a
+call for a whole batch has none. A call that releases the GIL, for example to wait for a disk, is seen somewhat too
+often.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 
 # A look costs the change of two threads: 0.05 ms, and up to 1 ms where other processes wait for the same cores.
 _APART_S = 0.1
-# Fewer looks that found a key do not tell keys apart.
+# With fewer samples that have a key, shares mean nothing.
 _LEAST = 10
-# One look may be chance.
+# One sample may be chance.
 _FEWEST_OF_A_KEY = 2
 _COUNTERS = 64
 _SWITCH_S = 0.0001
@@ -36,13 +36,13 @@ _random = random.Random().random  # noqa: S311 - not secret
 
 
 class CallTimes:
-    """What the calls of a subtask spend their time on in an epoch, by key and key group.
+    """Share of each key and key group in the time of a subtask's calls in an epoch.
 
     Args:
         keyed: The subtask's state, which knows the current key.
 
     Attributes:
-        looks: How often it has looked while the function was called.
+        looks: Number of samples taken while the function was called.
 
     """
 
@@ -107,13 +107,13 @@ class CallTimes:
 
     def _begin(self) -> None:
         self._begun = True
-        # For the whole worker: a thread that wakes up waits for the function's for so long, unless a call gives way by
-        # itself. The default of 5 ms would make it look at such calls alone.
+        # For the whole worker: a waking thread waits this long for the GIL, unless a call releases it. With the default
+        # of 5 ms it would sample only such calls.
         sys.setswitchinterval(_SWITCH_S)
         try:
             _thread.start_new_thread(self._run, ())
         except RuntimeError:
-            # The machine has no thread left; rows tell of keys, too.
+            # The machine has no thread left; rows then show the heavy keys.
             log.warning("no thread looks for keys with dear rows in this epoch", exc_info=True)
 
     def _run(self) -> None:

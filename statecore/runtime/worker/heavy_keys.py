@@ -1,7 +1,7 @@
-"""The keys and key groups with most of a subtask's work, as its commit tells them.
+"""The keys and key groups with most of a subtask's work, for its commit.
 
-Where the function is called for one key after the other, they are found by the time of its calls (``CallTimes``); where
-it takes many keys at once, or runs for a short time, by rows (``KeySample``).
+They are measured by the time of calls (``CallTimes``) where the function is called key by key, and by rows
+(``KeySample``) where it gets many keys at once or runs for a short time.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _MOST_CHARACTERS = 100
 
 
 class HeavyKeys:
-    """What a subtask learns about its keys in an epoch.
+    """Measures the keys of a subtask in an epoch.
 
     Args:
         fields: The fields of the key.
         keyed: The subtask's state.
 
     Attributes:
-        rows: Takes all rows with a key.
-        calls: Is told when the function is called.
+        rows: Samples the rows with a key.
+        calls: Samples the calls of the function.
 
     """
 
@@ -42,8 +42,8 @@ class HeavyKeys:
 
     def key_shares(self) -> tuple[KeyShare, ...]:
         """Return the keys with at least a twentieth of the work, the heaviest first."""
-        found = self._source().keys(_LEAST_SHARE)
-        heavy = [KeyShare(self._text(key), share, key_group) for key, key_group, share in found]
+        shares = self._source().keys(_LEAST_SHARE)
+        heavy = [KeyShare(self._text(key), share, key_group) for key, key_group, share in shares]
         return tuple(sorted(heavy, key=attrgetter("share"), reverse=True))
 
     def key_group_shares(self) -> tuple[KeyGroupShare, ...]:
@@ -55,7 +55,7 @@ class HeavyKeys:
         return self.calls if self.calls.known() else self.rows
 
     def _text(self, key: Key) -> str:
-        """Return a key for people, on one line; a long one is cut, and keeps apart from others by a digest."""
+        """Return a key as text, on one line; a long one is cut, and a digest distinguishes it."""
         # PostgreSQL takes no NUL in a text, and a terminal obeys other control characters.
         values = [repr(str(value))[1:-1] for value in key]
         named = zip(self._names, values, strict=True)

@@ -32,8 +32,8 @@ def worker_memory() -> Memory:
     ``spark.executor.pyspark.memory`` limits the address space of each Python worker; a container limits the sum of its
     processes; otherwise the machine is the limit.
     """
-    found = [_machine(), *filter(None, (_address_space(), _container()))]
-    return max(found, key=lambda memory: memory.share)
+    limits = [_machine(), *filter(None, (_address_space(), _container()))]
+    return max(limits, key=lambda memory: memory.share)
 
 
 def _address_space() -> Memory | None:

@@ -39,8 +39,8 @@ class StagedName(NamedTuple):
     @classmethod
     def parse(cls, path: str) -> StagedName | None:
         """Parse a path; None for another file."""
-        found = _NAME.fullmatch(path)
-        return cls(int(found[1]), int(found[2]), found[3]) if found else None
+        match = _NAME.fullmatch(path)
+        return cls(int(match[1]), int(match[2]), match[3]) if match else None
 
 
 def published_name(path: str) -> str:

@@ -255,7 +255,7 @@ class _Attempt:
         yield from self._crossing.batches(part.phase)
 
     def _calling(self) -> AbstractContextManager[None]:
-        """Return a block in which the function is called."""
+        """Return the context manager to call the function in."""
         return nullcontext() if self._heavy is None else self._heavy.calls.calling()
 
     def _hand_over(self, part: Part) -> None:

@@ -111,7 +111,7 @@ def test_a_driver_that_slept_until_its_epoch_was_cleaned_up_cannot_commit_it_aga
         store.commit(manifest(epoch=epoch, generation=2))
     store.files.delete(CheckpointStore.manifest_path(1, 1))
 
-    with pytest.raises(CommitConflictError, match=r"epoch 4 of lineage 1 committed; expected epoch 1 .* the newest"):
+    with pytest.raises(CommitConflictError, match=r"epoch 1 of lineage 1 not committed: .* epoch 4 of lineage 1"):
         store.commit(manifest(epoch=1, generation=1))
     newest = store.newest()
     assert newest is not None and (newest.epoch, newest.generation) == (4, 2)

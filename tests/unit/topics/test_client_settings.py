@@ -51,9 +51,9 @@ def test_a_client_gets_the_settings_over_its_own_and_the_brokers_of_the_job(monk
     ("given", "found"),
     [
         ("hunter2", "found no 'name=value' in line 1 of"),
-        ("group.id=hunter2", "found group.id in line 1 of .*; expected it left to the job"),
+        ("group.id=hunter2", "found group.id in line 1 of .*; expected the job to set it"),
         # By its other name.
-        ("metadata.broker.list=hunter2", "found metadata.broker.list in line 1 of .*; expected it left to the job"),
+        ("metadata.broker.list=hunter2", "found metadata.broker.list in line 1 of .*; expected the job to set it"),
         ('{"group.id": "hunter2"}', "found group.id in"),
         ('{"sasl.password": "hunter2"', "found no JSON object of settings in"),
         ('{"extra": "hunter2"}', "found no JSON object of settings in"),
