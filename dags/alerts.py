@@ -4,8 +4,8 @@ One loop in the triggerer looks at every job, as `statecore status` does, and at
 becomes one run of this DAG. The run logs the message and posts it to the connection `statecore_webhook`, once. One run
 may carry several changes.
 
-Pausing this DAG stops the loop once Airflow reads this file again, every half minute. The supervisor tells the same to
-its own webhook, if it has one, but cannot tell that it is dead.
+Pausing this DAG stops the loop once Airflow reads this file again, every half minute. The supervisor sends the same
+alerts to its own webhook, if it has one, but cannot report its own death.
 """
 
 from __future__ import annotations

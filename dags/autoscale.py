@@ -3,8 +3,8 @@
 One loop in the triggerer evaluates every job that has a policy (`statecore policy set`): how fast rows arrive, how many
 wait, how far event time lags, what an epoch costs. Each decision becomes one run of the DAG `rescale`, with the figures
 in its reason. One run of this DAG may carry several decisions. A decision for a job that another run is changing is
-refused; that is no error. Each decision is posted to the connection `statecore_webhook`, once. A policy that observes
-has its decisions told, and nothing changed.
+refused; that is no error. Each decision is posted to the connection `statecore_webhook`, once. The decisions
+of a policy that only observes are posted, but not carried out.
 
 Pausing this DAG stops the loop once Airflow reads this file again, every half minute. To see the decisions and their
 reasons: `statecore policy decisions JOB`.

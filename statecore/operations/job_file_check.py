@@ -25,7 +25,7 @@ _TIMEOUT_S = 45.0
 
 
 class FileKind(NamedTuple):
-    """How a file with a program is checked.
+    """How to check a program's file.
 
     Attributes:
         child: Arguments of the Python that runs it.
@@ -42,7 +42,7 @@ class FileKind(NamedTuple):
 
 
 JOB_FILE = FileKind(("-m", "statecore.runtime.job_file_check"), "job file", "build(job)", "a job")
-# Its build needs a session of Spark, so it is only looked for.
+# Its build needs a Spark session, so only its existence is checked.
 QUERY_FILE = FileKind(
     ("-m", "statecore.queries.job.query_file_check"), "query file", "build(spark, settings)", "a query"
 )
@@ -54,13 +54,13 @@ def check_job_file(artifact: str, source: bytes, settings: Mapping[str, str], ki
     A copy of it runs, as in a driver, in a child process without the environment's credentials.
 
     Args:
-        artifact: Path or URL that it comes from, for messages.
+        artifact: Path or URL of the file, for messages.
         source: The file.
         settings: The job's.
-        kind: ``JOB_FILE``, or ``QUERY_FILE``: it is loaded then, and its ``build`` not called.
+        kind: ``JOB_FILE``, or ``QUERY_FILE``, which is loaded without a call of its ``build``.
 
     Returns:
-        What could not be checked, because a package or a variable is missing here; None if everything was.
+        What could not be checked, because a package or a variable is missing here; None if all was checked.
 
     Raises:
         JobDefinitionError: The file is wrong; the message has the line and the reason.

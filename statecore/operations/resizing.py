@@ -1,4 +1,4 @@
-"""Resizing a job's cluster: what is refused, and when waiting for workers is pointless."""
+"""Checks resizes of a job's cluster: refuse a size, and stop waiting for workers that will not come."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _COMPLAINTS = 5
 
 
 def check_workers(clusters: Clusters, job: JobRecord, workers: int | None) -> None:
-    """Refuse a number of workers that the job's cluster cannot have; None suits every job.
+    """Refuse a number of workers beyond the limits of the job's cluster; None is always accepted.
 
-    The supervisor has reported the cluster's limits. While they are unknown, the cluster itself refuses the size, and
-    that is before the job is stopped, too.
+    The supervisor reports the cluster's limits. While they are unknown, the cluster itself refuses the size, also
+    before the job is stopped.
 
     Raises:
         ConfigurationError: The job names no cluster, or the number is beyond the cluster's limits.

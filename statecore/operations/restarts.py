@@ -10,7 +10,7 @@ from statecore.catalog import GenerationRecord
 _FIRST_BACKOFF_MS = 1_000
 _LONGEST_BACKOFF_MS = 30_000
 _SETTLED_MS = 60_000
-"""A driver that has run this long ends a row of failures, even if it had nothing to commit."""
+"""A driver that has run this long ends a row of failures, even without a commit."""
 HISTORY = 10
 """Generations to look back: more failures than it takes to reach the longest back-off."""
 
@@ -29,7 +29,7 @@ def next_start_ms(history: Sequence[GenerationRecord]) -> int:
 
 
 def progressed(generation: GenerationRecord, older: Sequence[GenerationRecord]) -> bool:
-    """Return whether a generation committed a new epoch, and did not only find that of an older generation."""
+    """Return whether a generation committed an epoch of its own."""
     if generation.epoch is None:
         return False
     known = next(((each.lineage, each.epoch) for each in older if each.epoch is not None), None)

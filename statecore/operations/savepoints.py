@@ -1,4 +1,4 @@
-"""Savepoints of a job of either kind: their addresses, whether they are whole, and how they are removed."""
+"""Savepoints of a job of either kind: take, check, address and remove them."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Savepoints(ABC):
 
     @abstractmethod
     def address(self, path: str) -> str:
-        """Return the one address of a savepoint, for any spelling of its path."""
+        """Return the canonical address of a savepoint, for any spelling of its path."""
 
     @abstractmethod
     def check(self, address: str) -> str:
-        """Read a savepoint; return what was read, in words.
+        """Read a savepoint; return its size in words.
 
         Raises:
-            CheckpointDamagedError: It is not whole.
+            CheckpointDamagedError: The savepoint is not whole.
             StepFailedError: It could not be read now.
             StatecoreError: It cannot be read.
 
@@ -57,16 +57,16 @@ class Savepoints(ABC):
 
     @abstractmethod
     def pin(self, catalog: Catalog, name: str, reason: str, generation: int) -> Mapping[str, Any]:
-        """Take a savepoint of what the job's next driver would resume from, while it has none.
+        """Take a savepoint of the job's resume point, while no driver runs.
 
         Args:
             catalog: Where it is recorded.
             name: Name of the savepoint.
             reason: Reason, kept with it.
-            generation: A claimed generation, which keeps drivers away.
+            generation: A claimed generation, which blocks drivers.
 
         Returns:
-            What a driver answers: ``savepoint``, its path in the job's store; ``lineage`` and ``epoch``.
+            The same answer as a driver's: ``savepoint``, its path in the job's store; ``lineage`` and ``epoch``.
 
         Raises:
             MissingFileError: There is no committed epoch.
@@ -86,11 +86,11 @@ class Savepoints(ABC):
 
     @abstractmethod
     def spellings(self, address: str) -> list[str]:
-        """Return the paths under which the catalog may know a savepoint."""
+        """Return the paths under which the catalog may list a savepoint."""
 
     @abstractmethod
     def remove_surplus(self, catalog: Catalog, max_age_ms: int) -> None:
-        """Remove what rescales have left beside savepoints, and nothing has needed for so long."""
+        """Remove surplus copies of rescales that have been unused for ``max_age_ms``."""
 
 
 class EpochSavepoints(Savepoints):
@@ -139,7 +139,7 @@ class EpochSavepoints(Savepoints):
         return {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}
 
     def drop(self, address: str, catalog: Catalog) -> int:
-        """Remove its manifest, and the files that no other one names."""
+        """Remove its manifest, and the files that no other manifest names."""
         with suppress(MissingFileError):
             return drop_savepoint(self._store, self._path(address))
         return 0
@@ -165,7 +165,7 @@ class CloneSavepoints(Savepoints):
 
     def check(self, address: str) -> str:
         """Read it with Spark."""
-        # In a process of its own, which ends with its Spark session.
+        # In a separate process, which ends with its Spark session.
         done = subprocess.run(
             [sys.executable, "-m", "statecore", "savepoint", "verify", "--json", address],
             env=spark_environment(),
@@ -174,7 +174,7 @@ class CloneSavepoints(Savepoints):
             text=True,
         )
         try:
-            found = json.loads(done.stdout.strip().splitlines()[-1])
+            answer = json.loads(done.stdout.strip().splitlines()[-1])
         except (IndexError, ValueError):
             last = "\n".join(done.stderr.strip().splitlines()[-_SHOWN_LINES:]) or "nothing"
             raise StepFailedError(
@@ -182,13 +182,13 @@ class CloneSavepoints(Savepoints):
                 f"answer; expected one; its last output was:\n{last}",
                 is_retryable=True,
             ) from None
-        for problem in found["problems"]:
+        for problem in answer["problems"]:
             raise CheckpointDamagedError(
                 f"found that savepoint {address} is not whole: {problem}; older savepoints stay as they are; find out "
                 "what happened to the files"
             )
-        read = "state was not read" if found["rows"] is None else f"{found['rows']:,} rows of state"
-        return f"{read} at batch {found['batch']}, {found['files']:,} files"
+        read = "state was not read" if answer["rows"] is None else f"{answer['rows']:,} rows of state"
+        return f"{read} at batch {answer['batch']}, {answer['files']:,} files"
 
     def pin(self, catalog: Catalog, name: str, reason: str, generation: int) -> Mapping[str, Any]:
         """Clone the checkpoint."""

@@ -1,4 +1,4 @@
-"""Whether a supervisor runs: without one, nobody starts a stopped job again."""
+"""Checks that a supervisor runs: without one, nothing starts a stopped job again."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from statecore.errors import NoSupervisorError
 
 
 def require_supervisor(catalog: Catalog, job: str) -> None:
-    """Refuse to stop a job that nobody would start again.
+    """Refuse to stop a job that no supervisor would start again.
 
     Raises:
         NoSupervisorError: No supervisor has sent a heartbeat for a while.
 
     """
-    found = catalog.supervisors.last()
-    if catalog.supervisors.is_alive(found):
+    supervisor = catalog.supervisors.last()
+    if catalog.supervisors.is_alive(supervisor):
         return
     last = ""
-    if found is not None:
-        silent_s = (catalog.now_ms() - found.heartbeat_ms) // 1000
-        last = f"; the last one, pid {found.pid} on {found.host}, has been silent for {silent_s} s"
+    if supervisor is not None:
+        silent_s = (catalog.now_ms() - supervisor.heartbeat_ms) // 1000
+        last = f"; the last one, pid {supervisor.pid} on {supervisor.host}, has been silent for {silent_s} s"
     raise NoSupervisorError(
         f"found no living supervisor{last}; expected one, because this change stops job {job!r} and nobody would start "
         "it again; the job was not stopped; start `statecore supervisor --logs DIRECTORY` with this catalog, then try "

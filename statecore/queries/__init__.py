@@ -1,1 +1,1 @@
-"""Queries of Spark's own: what their checkpoints hold, copies, other numbers of state partitions, proof."""
+"""Queries of Spark's own: read, copy, rescale and prove their checkpoints."""

@@ -41,7 +41,7 @@ _SOURCE, _TRIAL, _ATTEMPTED, _CARRIED = "source", "trial", "attempted", "carried
 
 @dataclass(frozen=True, slots=True)
 class RescaleResult:
-    """A checkpoint that was made, and proven.
+    """A rescaled checkpoint, proven.
 
     Attributes:
         path: URL of the checkpoint that it was made from.
@@ -49,7 +49,7 @@ class RescaleResult:
         partitions_before: Number of state partitions there.
         partitions_after: Number of state partitions here.
         pending: The batch that is logged and not committed, which the query repeats first; None without one.
-        proof: What was compared.
+        proof: The proof.
 
     """
 
@@ -77,7 +77,7 @@ def rescale(
         path: The query's ``checkpointLocation``: a local folder, or ``s3://bucket/prefix``. It is only read.
         target: Where the new checkpoint appears, whole or not at all.
         partitions: Its number of state partitions.
-        query: A file that defines ``build(spark, settings)``, for a trial restart; None does without.
+        query: A file that defines ``build(spark, settings)``, for a trial restart; None skips the trial.
         settings: The settings that ``build`` gets.
         spark: A session on this machine; None starts one.
         report: Called with the number of steps done, and of all.
@@ -136,7 +136,7 @@ def rescale(
 
 @contextmanager
 def _named(names: Mapping[str, str]) -> Iterator[None]:
-    """Let errors name the checkpoints that the user knows, not the places where work is done."""
+    """Let errors name the checkpoints that the user knows, not the working copies."""
     try:
         yield
     except CheckpointError as error:

@@ -1,4 +1,4 @@
-"""The Spark session of a tool that nobody gave one."""
+"""The default Spark session of tools."""
 
 from __future__ import annotations
 

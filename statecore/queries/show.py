@@ -1,4 +1,4 @@
-"""What a checkpoint holds, for people and programs, without Spark."""
+"""Describes a checkpoint, for people and programs, without Spark."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ class ShownOperator:
 
 @dataclass(frozen=True, slots=True)
 class ShownSource:
-    """A source of the query, as far as the logs tell.
+    """A source of the query, as the logs describe it.
 
     Attributes:
-        kind: Which source it seems to be.
+        kind: The kind of source, guessed from its offset.
         offset: The end of the newest committed batch, as the source wrote it; None before its first data.
 
     """
@@ -121,11 +121,11 @@ class ShownCheckpoint:
 
 
 def show(checkpoint: SparkCheckpoint, report: Report = quiet) -> ShownCheckpoint:
-    """Return what a checkpoint holds.
+    """Describe a checkpoint.
 
     Args:
         checkpoint: The checkpoint.
-        report: Is told the number of state stores whose rows are counted, and of all.
+        report: Called with the number of state stores whose rows are counted, and of all.
 
     Raises:
         CheckpointDamagedError: A file is not whole.
@@ -175,24 +175,24 @@ def _operator(
 
 
 def _sizes(files: Iterable[FileEntry]) -> Mapping[tuple[int, int], int]:
-    found: dict[tuple[int, int], int] = defaultdict(int)
+    sizes: dict[tuple[int, int], int] = defaultdict(int)
     for entry in files:
         if (place := place_of(entry.path)) is not None:
-            found[place] += entry.size
-    return found
+            sizes[place] += entry.size
+    return sizes
 
 
 def _sources(offsets: OffsetLog) -> tuple[ShownSource, ...]:
-    found = []
+    sources = []
     for line in offsets.sources:
         name, separator, offset = line.partition(":") if offsets.version > 1 else ("", "", line)
         kind = _kind(offset)
-        found.append(ShownSource(f"{name}: {kind}" if separator else kind, None if offset == "-" else offset))
-    return tuple(found)
+        sources.append(ShownSource(f"{name}: {kind}" if separator else kind, None if offset == "-" else offset))
+    return tuple(sources)
 
 
 def _kind(offset: str) -> str:
-    """Return which source an offset seems to be of."""
+    """Return the kind of source, guessed from its offset."""
     try:
         match msgspec.json.decode(offset):
             case {"logOffset": int()}:

@@ -1,4 +1,4 @@
-"""What Spark says of an error, in few words."""
+"""Shortens Spark's error messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REST = ("at ", "=== ", "JVM stacktrace")
 
 
 def short_message(text: str) -> str:
-    """Return a message of Spark's on one line, without stack trace, query plan and SQLSTATE, shortened."""
+    """Return one of Spark's messages on one line, without stack trace, query plan and SQLSTATE, shortened."""
     if "Traceback (most recent call last)" in text:
         text = exception_line(PySparkException(text))
     # Plans follow the SQLSTATE.

@@ -40,8 +40,8 @@ def change_path(change: str) -> str | None:
     """Return the path below Airflow's address of the DAG run with this ``step.change_id``; None for a shell's."""
     if change.startswith(_SHELL):
         return None
-    found = _OF_ANOTHER_DAG.fullmatch(change)
-    return _run_path(*found.groups()) if found else _run_path("rescale", change)
+    match = _OF_ANOTHER_DAG.fullmatch(change)
+    return _run_path(*match.groups()) if match else _run_path("rescale", change)
 
 
 def _run_path(dag: str, run: str) -> str:

@@ -1,4 +1,4 @@
-"""The task of the DAG ``alerts``: tells people."""
+"""The task of the DAG ``alerts``: sends alerts to people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from statecore_airflow.triggers.alerts import CHANNEL, change_of
 class TellAlertsOperator(CatalogWideOperator):
     """Logs the changes of alerts that triggered the run, and posts them to the webhook.
 
-    A retry does not repeat what was told. ``webhook_conn_id`` is the Airflow connection of the webhook; without it,
+    A retry does not send a change again. ``webhook_conn_id`` is the Airflow connection of the webhook; without it,
     the changes are only logged.
     """
 
@@ -27,10 +27,10 @@ class TellAlertsOperator(CatalogWideOperator):
         self.webhook_conn_id = webhook_conn_id
 
     def execute(self, context: Context) -> list[str]:
-        """Tell each change, and return the messages.
+        """Send each change, and return the messages.
 
         Raises:
-            AirflowFailException: The webhook does not accept a message; the rest is told by the next run.
+            AirflowFailException: The webhook does not accept a message; the next run sends the rest.
 
         """
         events = [event for of_asset in context["triggering_asset_events"].values() for event in of_asset]

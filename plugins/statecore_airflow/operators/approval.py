@@ -1,4 +1,4 @@
-"""The step that asks a person for approval, if the run asks for it."""
+"""The step that waits for a person's approval, if the run asks for one."""
 
 from __future__ import annotations
 

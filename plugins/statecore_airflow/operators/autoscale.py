@@ -35,7 +35,7 @@ class TakeDecisionsOperator(CatalogWideOperator):
 
 
 def give_up(context: Context) -> None:
-    """Record that a decision failed, with the reason that its task knows."""
+    """Record that a decision failed, with its task's error."""
     task: Any = context["task"]
     with Catalog(CatalogSettings.load(task.conn_id).url) as catalog:
         reason = context.get("exception") or "the task was ended from outside"
@@ -45,7 +45,7 @@ def give_up(context: Context) -> None:
 class CarryOutOperator(TriggerRescaleOperator):
     """Has the DAG ``rescale`` carry out one decision of ``TakeDecisionsOperator``, and records the outcome.
 
-    It tells people of a decision once it is taken up. A decision that was only observed is told, and nothing else.
+    It sends a message when it takes up a decision. A decision that was only observed is sent, but not carried out.
 
     A refusal is no error: another run is changing the job, and the policy decides again later.
     """
@@ -101,10 +101,10 @@ class CarryOutOperator(TriggerRescaleOperator):
             else:
                 outcome = f"run {run_id} failed: {record.error or 'no reason given'}"
                 catalog.policies.end_decision(self.decision["decision"], "failed", outcome)
-                raise AirflowFailException(f"found that {outcome}; expected success; the policy will decide again")
+                raise AirflowFailException(f"found that {outcome}; expected success; the policy decides again")
 
     def _tell(self, context: Context, decision: DecisionRecord) -> None:
-        """Tell people of a decision; a message that cannot be delivered holds nothing up."""
+        """Send a message about a decision; a delivery failure is only logged."""
         try:
             JobNotifier(Event.DECIDED, job=decision.job).tell(context, decision_words(decision))
         except StatecoreError as error:

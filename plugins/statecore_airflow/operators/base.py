@@ -1,4 +1,4 @@
-"""Base classes of the operators, which talk to the catalog and wait for what it shows."""
+"""Base classes of the operators: they use the catalog and wait for its records."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ class CatalogOperator(BaseOperator):
         at_least_ms: int = 0,
         **arguments: Any,
     ) -> None:
-        """Return when the trigger finds what it waits for: look in the worker for a moment, then defer.
+        """Wait for a trigger's finding: look in the worker for a moment, then defer.
 
-        A deferral costs Airflow ten seconds and more, in which the job may stand still, and most waits are over before
+        A deferral costs Airflow ten seconds or more, while the job may be stopped, and most waits end within
         ``wait_here_ms``: a driver starts in twenty seconds. After a deferral Airflow calls ``execute_complete``. The
         wait renews the lease of ``owner``, if any. ``at_least_ms`` replaces a shorter ``timeout``.
 
         Raises:
-            StepFailedError: The trigger found a failure, or the time is up.
+            StepFailedError: The step failed, or the time is up.
 
         """
         begun_s = renewed_s = time.monotonic()
@@ -87,7 +87,7 @@ class CatalogOperator(BaseOperator):
             conn_id=self.conn_id,
             job=self.job,
             owner=owner,
-            # Another host judges it, if the wait goes on in the triggerer.
+            # The triggerer, on another host, judges it after a deferral.
             deadline_ms=catalog.now_ms() + max(at_least_ms, int(self.timeout.total_seconds() * 1000)),
             **arguments,
         )
@@ -102,7 +102,7 @@ class CatalogOperator(BaseOperator):
                     break
                 renewed_s = time.monotonic()
         if finding.status is Status.DONE:
-            # A worker that slept past its lease must stop here; if its machine slept, no clock of it says so.
+            # A worker that slept past its lease must stop here; the local clock may not show that its machine slept.
             finding = waiting.renew(catalog) or finding
         self.judge(finding)
 
@@ -117,7 +117,7 @@ class CatalogOperator(BaseOperator):
         finding.check()
 
     def catalog(self, context: Context | None = None) -> AbstractContextManager[Catalog]:
-        """Open the catalog, for changes in the name of the user who triggered the run; see ``open_catalog``."""
+        """Open the catalog, with the user who triggered the run as author; see ``open_catalog``."""
         return open_catalog(self.conn_id, None if context is None else _author(context))
 
 

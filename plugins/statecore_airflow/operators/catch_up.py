@@ -56,7 +56,7 @@ class EstimateDrainOperator(CatalogOperator):
 
 
 class ScaleOperator(TriggerRescaleOperator):
-    """Takes the job to a size with a run of the DAG ``rescale``; skipped if the job has that size."""
+    """Rescales the job with a run of the DAG ``rescale``; skipped if the job has the size."""
 
     def __init__(self, *, conn_id: str = CATALOG_CONNECTION, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -75,7 +75,7 @@ class ScaleOperator(TriggerRescaleOperator):
 
 
 class ScaleBackOperator(ScaleOperator):
-    """Takes the job back to its old size, even if the backlog was not drained; a teardown of the estimate.
+    """Rescales the job back to its old size, even if the backlog was not drained; a teardown of the estimate.
 
     The reason says whether the task ``drained``, which waits for the backlog, succeeded.
     """
@@ -85,7 +85,7 @@ class ScaleBackOperator(ScaleOperator):
         self.drained = drained
 
     def execute(self, context: Context) -> None:
-        """Give the run its reason, which says whether the backlog is drained, and trigger the way back in any case."""
+        """Set the run's reason, which says whether the backlog was drained, and trigger the rescale in any case."""
         if self.conf:
             run = context["run_id"]
             states = context["ti"].get_task_states(dag_id=self.dag_id, task_ids=[self.drained], run_ids=[run])

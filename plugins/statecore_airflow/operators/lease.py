@@ -17,8 +17,8 @@ from statecore_airflow.params.rescale import RescaleParams
 class BeginRescaleOperator(StepOperator, SkipMixin):
     """Takes the lease for a rescale, and records the rescale run that the parameters ask for.
 
-    It skips the steps that this run does not need. Each could skip itself, but only in a process of its own, which
-    takes time while the job stands still. If a person approved the plan, its ``method`` replaces the parameters'.
+    It skips the steps that this run does not need. Each could skip itself, but only in its own process, which takes
+    time while the job is stopped. If a person approved the plan, its ``method`` replaces the parameters'.
     """
 
     inherits_from_skipmixin = True
@@ -35,7 +35,7 @@ class BeginRescaleOperator(StepOperator, SkipMixin):
         return {"request": msgspec.structs.replace(params, method=self.method) if is_approved else params}
 
     def execute(self, context: Context) -> None:
-        """Take the lease, record the run, and skip what it does not need."""
+        """Take the lease, record the run, and skip the steps that it does not need."""
         super().execute(context)
         if self.has_dag():  # type: ignore[no-untyped-call]  # Airflow has no types there
             with self.catalog() as catalog:

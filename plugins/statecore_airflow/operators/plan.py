@@ -26,7 +26,7 @@ class PlanOperator(CatalogOperator, SkipMixin):
     inherits_from_skipmixin = True
 
     def execute(self, context: Context) -> dict[str, Any]:
-        """Check, plan, and show."""
+        """Check the request, plan, and show the plan."""
         run = change_id(context)
         with self.catalog() as catalog:
             params = RescaleParams.of(context["params"])

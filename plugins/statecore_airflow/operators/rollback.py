@@ -1,4 +1,4 @@
-"""The two tasks that end a change: one restores the job after a failure, by the other the run succeeds."""
+"""The two tasks that end a change: ``rollback`` restores the job; ``done`` decides whether the run succeeds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statecore_airflow.notifications.job import Event, JobNotifier
 from statecore_airflow.operators.step import StepOperator
 
 DONE = "done"
-"""Id of the task by which a run with a rollback succeeds."""
+"""Id of the task that decides whether a run with a rollback succeeds."""
 
 
 def rollback_or_done(lease: StepOperator) -> list[BaseOperator]:
@@ -29,7 +29,7 @@ class RollbackOperator(StepOperator):
     Airflow runs it whether or not the steps in between succeed, and also when a person marks the run failed or
     successful. Returns what failed and what was done about it.
 
-    If the task ``done`` has not failed although the job was rolled back, this one fails, so that no such run looks
+    If the job was rolled back although the task ``done`` has not failed, this task fails, so that the run does not look
     successful.
     """
 
@@ -44,7 +44,7 @@ class RollbackOperator(StepOperator):
         return self._told(context, super().execute(context))
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> str | None:
-        """Continue after the restored driver was found."""
+        """Continue after the trigger has fired."""
         return self._told(context, super().execute_complete(context, event))
 
     def _told(self, context: Context, said: str | None) -> str | None:
@@ -55,6 +55,6 @@ class RollbackOperator(StepOperator):
         if states.get(run, {}).get(DONE) in (TaskInstanceState.FAILED, TaskInstanceState.UPSTREAM_FAILED):
             return said
         raise AirflowFailException(
-            f"found the job rolled back though no step has failed: {said}; expected each step to do its work, but a "
-            "person marked the run, or a step that had not, by hand; trigger a new run"
+            f"found the job rolled back although no step failed: {said}; expected nobody to mark the run or a step by "
+            "hand; trigger a new run"
         )

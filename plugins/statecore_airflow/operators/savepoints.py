@@ -39,7 +39,7 @@ class TakeSavepointOperator(CatalogOperator):
     """Takes a savepoint of a job, which keeps running; returns the savepoint's address."""
 
     def execute(self, context: Context) -> str:
-        """Ask the driver, and wait."""
+        """Send a request to the driver, and wait."""
         with self.catalog() as catalog:
             request = self._request(catalog.requests, context["run_id"])
             if request.state in ("pending", "taken") and not catalog.generations.is_alive(
@@ -89,7 +89,7 @@ class TakeSavepointOperator(CatalogOperator):
 
 
 class VerifySavepointOperator(CatalogOperator):
-    """Checks that a savepoint is whole, by reading all of it; takes and returns the address."""
+    """Checks that a savepoint is whole, by reading all of it; gets and returns its address."""
 
     template_fields = (*CatalogOperator.template_fields, "savepoint")
 
@@ -109,10 +109,10 @@ class VerifySavepointOperator(CatalogOperator):
 
 
 class RetainSavepointsOperator(CatalogOperator):
-    """Drops old savepoints of a job: those that this DAG took, and those that ended rescale runs left behind.
+    """Drops old savepoints of a job: those of this DAG, and those of ended rescale runs.
 
-    The savepoint just verified stays. So the last good one is never dropped, even if a rescale has left a newer one
-    meanwhile. Savepoints that are being read, that a job will start from, or that people took, stay as well.
+    The savepoint just verified stays. So the last good one is never dropped, even if a rescale has taken a newer one.
+    Savepoints that are being read, that a job will start from, or that people took, stay as well.
     """
 
     template_fields = (*CatalogOperator.template_fields, "verified")
@@ -149,12 +149,12 @@ class RetainSavepointsOperator(CatalogOperator):
             if path is not None
         }
         own = f"{open_store(savepoints.job.store).url.rstrip('/')}/savepoints/{_PREFIX}"
-        found = {}
+        by_address = {}
         for record in catalog.savepoints.of(self.job):
             address = savepoints.address(record.path)
             if address in left or address.startswith(own):
-                found[address] = dataclasses.replace(record, path=address)
-        return found
+                by_address[address] = dataclasses.replace(record, path=address)
+        return by_address
 
     def _drop(self, catalog: Catalog, savepoints: Savepoints, address: str) -> bool:
         try:

@@ -19,7 +19,7 @@ from statecore_airflow.triggers.catalog import StepTrigger
 
 
 class StepOperator(CatalogOperator):
-    """Runs one step of a change: asks, waits, defers if that takes long, and finishes; returns the step's result.
+    """Runs one step of a change: ask, wait (deferred if that takes long), finish; returns the step's result.
 
     The step's name is the task's id, and the run's parameters are the step's.
 
@@ -72,15 +72,15 @@ class StepOperator(CatalogOperator):
                 return self._end(step) if begun is None else begun.result
 
     def on_kill(self) -> None:
-        """Cancel what the step has started."""
+        """Cancel the step's process."""
         if self._made is not None:
             self._made.cancel()
 
     def _require_earlier(self, step: Step) -> None:
-        """Refuse to go on after a step that a person has marked as successful although it has not done its work.
+        """Refuse to run after a step that a person has marked successful before it has done its work.
 
         Raises:
-            ConfigurationError: There is one.
+            ConfigurationError: A person has marked a step.
 
         """
         run = step.change.run()
@@ -91,9 +91,8 @@ class StepOperator(CatalogOperator):
                 continue
             if run.steps.get(task.step.name, StepTimes()).ended_ms is None:
                 raise ConfigurationError(
-                    f"found that step {task.task_id} of run {run.run_id!r} has not done its work, and that Airflow has "
-                    "it as successful: a person has marked it; expected no step to be marked by hand; the run is "
-                    "rolled back, so trigger a new one"
+                    f"found step {task.task_id} of run {run.run_id!r} marked successful by hand before it did its "
+                    "work; expected nobody to mark a step; the run is rolled back; trigger a new one"
                 )
 
     def _make(self, catalog: Catalog, context: Context) -> Step:
@@ -123,7 +122,7 @@ class StepOperator(CatalogOperator):
 
     @contextmanager
     def _trying(self, context: Context, step: Step) -> Iterator[None]:
-        """Record why the step fails; after a failure that is not retried, do what remains to be done."""
+        """Record why the step fails; clean up after a failure that is not retried."""
         try:
             with step.noting():
                 yield
@@ -138,7 +137,7 @@ class StepOperator(CatalogOperator):
 
 
 def change_id(context: Context) -> str:
-    """Return the id under which the catalog knows a DAG run that changes a job.
+    """Return a DAG run's change id in the catalog.
 
     For the DAG ``rescale`` it is Airflow's run id. Other DAGs prefix their name, because an id that a person chose is
     unique only within its DAG.

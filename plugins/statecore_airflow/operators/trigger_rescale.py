@@ -34,7 +34,7 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
         kwargs.setdefault("on_failure_callback", JobNotifier(Event.FAILED, job=job))
         super().__init__(
             trigger_dag_id=RESCALE_DAG,
-            # Two runs triggered at the same moment must not be taken for one.
+            # Two runs triggered at the same moment must stay two runs.
             logical_date=None,
             wait_for_completion=True,
             deferrable=True,
@@ -52,7 +52,7 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
         show_links(self, context)
 
     def run_ids(self, context: Context) -> list[str]:
-        """Return the ids of the runs that this task may have triggered, and last the one to trigger now."""
+        """Return the ids of the runs that this task may have triggered; the last is the one to trigger now."""
         return [f"{context['run_id']}__{self.task_id}-{number}" for number in range(1, context["ti"].try_number + 1)]
 
     def ended(self, context: Context, run_id: str, state: str) -> None:
@@ -81,9 +81,9 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
 
     def execute_complete(self, context: Context, event: tuple[str, dict[str, Any]]) -> None:
         """Continue after the run has ended."""
-        _, found = event
-        (run_id,) = found["run_ids"]
-        self.ended(context, run_id, str(found[run_id]))
+        _, payload = event
+        (run_id,) = payload["run_ids"]
+        self.ended(context, run_id, str(payload[run_id]))
 
     def _state(self, context: Context, run_id: str) -> str | None:
         """Return the state of a run, or None when there is none."""

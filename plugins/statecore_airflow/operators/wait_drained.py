@@ -17,7 +17,7 @@ from statecore_airflow.triggers.catalog import CatalogTrigger
 
 # A driver measures every few seconds, and less often only if listing a folder takes long.
 _OUT_OF_DATE_MS = 300_000
-# What Spark reports of a source, such as Kafka's lag, is there once a driver has ended its first epoch.
+# Spark reports a source's backlog, such as Kafka's lag, after a driver's first epoch.
 _FIRST_EPOCH_MS = 120_000
 
 
@@ -28,7 +28,7 @@ class DrainedTrigger(CatalogTrigger):
         rows: Rows that may wait.
         lag_ms: Event-time lag allowed while rows wait, None for any. Without a backlog even a silent source has a lag.
         hold_ms: How long both must stay under their limits.
-        since_ms: Time since which they have, if another process has seen it.
+        since_ms: Time since which both are under their limits, if another process has seen it.
         **common: See ``CatalogTrigger``.
 
     """
@@ -47,32 +47,32 @@ class DrainedTrigger(CatalogTrigger):
 
     def look(self, catalog: Catalog) -> Finding:
         """Look at the newest measurement."""
-        found = current_backlog(catalog, self.job)
-        if found is None or catalog.now_ms() - found.measured_ms > _OUT_OF_DATE_MS:
+        backlog = current_backlog(catalog, self.job)
+        if backlog is None or catalog.now_ms() - backlog.measured_ms > _OUT_OF_DATE_MS:
             self.since_ms = None
             return Finding(Status.WAITING, f"no backlog of job {self.job!r} measured lately")
-        if found.rows is None and (found.lag_ms is None or self.lag_ms is None):
+        if backlog.rows is None and (backlog.lag_ms is None or self.lag_ms is None):
             newest = catalog.generations.newest(self.job)
-            if newest is not None and found.measured_ms - newest.started_ms < _FIRST_EPOCH_MS:
+            if newest is not None and backlog.measured_ms - newest.started_ms < _FIRST_EPOCH_MS:
                 return Finding(Status.WAITING, f"no source of job {self.job!r} has reported its backlog yet")
             return Finding(
                 Status.REFUSED,
                 f"found no source of job {self.job!r} that reports its backlog; expected one, or a source with event "
                 "time and a limit for its lag; set a limit for the lag, or rescale by hand",
             )
-        if not self._is_under(found):
+        if not self._is_under(backlog):
             self.since_ms = None
-            return Finding(Status.WAITING, _words(found))
+            return Finding(Status.WAITING, _words(backlog))
         if self.since_ms is None:
-            self.since_ms = found.measured_ms
-        held_ms = found.measured_ms - self.since_ms
+            self.since_ms = backlog.measured_ms
+        held_ms = backlog.measured_ms - self.since_ms
         status = Status.DONE if held_ms >= self.hold_ms else Status.WAITING
-        return Finding(status, f"{_words(found)}, under the limits")
+        return Finding(status, f"{_words(backlog)}, under the limits")
 
-    def _is_under(self, found: CurrentBacklog) -> bool:
-        if found.rows is not None and found.rows > self.rows:
+    def _is_under(self, backlog: CurrentBacklog) -> bool:
+        if backlog.rows is not None and backlog.rows > self.rows:
             return False
-        return self.lag_ms is None or found.rows == 0 or (found.lag_ms or 0) <= self.lag_ms
+        return self.lag_ms is None or backlog.rows == 0 or (backlog.lag_ms or 0) <= self.lag_ms
 
 
 class WaitDrainedOperator(CatalogOperator):
@@ -101,6 +101,6 @@ class WaitDrainedOperator(CatalogOperator):
             self.judge(event_finding(event))
 
 
-def _words(found: CurrentBacklog) -> str:
-    rows = "backlog unknown" if found.rows is None else f"{found.rows:,} rows wait"
-    return rows if found.lag_ms is None else f"{rows}, event time {found.lag_ms / 1000:,.0f} s behind"
+def _words(backlog: CurrentBacklog) -> str:
+    rows = "backlog unknown" if backlog.rows is None else f"{backlog.rows:,} rows wait"
+    return rows if backlog.lag_ms is None else f"{rows}, event time {backlog.lag_ms / 1000:,.0f} s behind"

@@ -97,6 +97,6 @@ def present_size(catalog: Catalog, job: str) -> JobSize:
         UnknownJobError: There is no such job.
 
     """
-    found = catalog.jobs.get(job)
-    workers = None if found.cluster is None else catalog.clusters.get(found.cluster).desired_workers
-    return JobSize(found.parallelism, workers)
+    record = catalog.jobs.get(job)
+    workers = None if record.cluster is None else catalog.clusters.get(record.cluster).desired_workers
+    return JobSize(record.parallelism, workers)

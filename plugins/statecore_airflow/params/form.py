@@ -10,7 +10,7 @@ from statecore.catalog.job_names import job_names_file, read_job_names
 
 
 def job_param(*, optional: bool = False) -> Param:
-    """Return the parameter ``job``, empty for all jobs if ``optional``; the supervisor's file has names to suggest."""
+    """Return the parameter ``job``, empty for all jobs if ``optional``; suggests the names in the supervisor's file."""
     names, name = read_job_names(job_names_file()), "Name of the job, as registered in the catalog"
     shared: dict[str, Any] = {"title": "Job", "examples": names} if names else {"title": "Job"}
     if optional:

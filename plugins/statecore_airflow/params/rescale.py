@@ -7,7 +7,7 @@ from statecore_airflow.params.base import DagParams
 
 
 class RescaleParams(DagParams, RescaleRequest, frozen=True, kw_only=True):
-    """A wanted rescale; ``dry_run`` only shows its plan, ``approval`` has a person approve the plan first."""
+    """A requested rescale; ``dry_run`` only shows its plan, ``approval`` has a person approve the plan first."""
 
     dry_run: bool = False
     approval: bool = False

@@ -1,4 +1,4 @@
-"""The alert loop in the triggerer: tells people what the supervisor cannot, also that no supervisor is alive."""
+"""The alert loop in the triggerer: also reports that no supervisor is alive, which the supervisor itself cannot."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ CLAIM_MS = 600_000
 
 
 class AlertTrigger(BaseEventTrigger):
-    """Fires once for each change of an alert; the run that it starts tells people.
+    """Fires once for each change of an alert; the run that it starts sends the message.
 
-    It keeps no memory: the catalog holds what people were told. It never ends: it logs an error and looks again.
+    It keeps no memory: the catalog records the sent changes. It never ends: it logs an error and looks again.
     """
 
     def __init__(self, *, conn_id: str = CATALOG_CONNECTION) -> None:
@@ -40,19 +40,19 @@ class AlertTrigger(BaseEventTrigger):
         said = ""
         try:
             while True:
-                found: list[AlertChange] = []
+                changes: list[AlertChange] = []
                 try:
                     if catalog is None:
                         settings = await CatalogSettings.aload(self.conn_id)
                         catalog = await asyncio.to_thread(Catalog, settings.url)
-                    found = await asyncio.to_thread(self.look, catalog)
+                    changes = await asyncio.to_thread(self.look, catalog)
                     said = ""
                 except Exception as error:
-                    # Once, until it changes: the catalog may be away for hours.
+                    # Log once, until the error changes: the catalog may be unreachable for hours.
                     if str(error) != said:
                         self.log.error("alerts: %s", error, exc_info=not isinstance(error, StatecoreError))
                     said = str(error)
-                for change in found:
+                for change in changes:
                     yield TriggerEvent(payload_of(change))
                 await asyncio.sleep(INTERVAL_S)
         finally:
@@ -63,7 +63,7 @@ class AlertTrigger(BaseEventTrigger):
         """Look at all jobs once; runs in a thread.
 
         Returns:
-            The changes to tell, claimed.
+            The claimed changes to send.
 
         Raises:
             CatalogError: The catalog cannot be reached.

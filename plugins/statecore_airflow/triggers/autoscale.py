@@ -18,7 +18,7 @@ POLL_S = 5.0
 
 
 class DecisionTrigger(BaseEventTrigger):
-    """Fires once for each decision that a policy reaches or only observes, not as long as the decision stands.
+    """Fires once for each decision, also for one that is only observed.
 
     It keeps no memory: the catalog holds the decisions and the time since which more has been needed. So a restart
     loses nothing, and two triggers at once decide nothing twice. It never ends: it logs an error and looks again.
@@ -42,12 +42,12 @@ class DecisionTrigger(BaseEventTrigger):
                     if catalog is None:
                         settings = await CatalogSettings.aload(self.conn_id)
                         catalog = await asyncio.to_thread(Catalog, settings.url)
-                    found = await asyncio.to_thread(self.look, catalog)
+                    decisions = await asyncio.to_thread(self.look, catalog)
                     self._say("", "")
                 except StatecoreError as error:
                     self._say("", str(error))
-                    found = []
-                for decision in found:
+                    decisions = []
+                for decision in decisions:
                     yield TriggerEvent(payload_of(decision))
                 await asyncio.sleep(POLL_S)
         finally:
@@ -71,7 +71,7 @@ class DecisionTrigger(BaseEventTrigger):
         except CatalogError as error:
             if not reached:
                 raise
-            # They are recorded, and no later look would announce one that is only observed.
+            # The decisions are recorded, and no later look would announce an observed one.
             self._say("", str(error))
             return reached
         for decision in again:

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 1.0
 SETTLE_S = 8.0
-"""A trigger waits at least this long. Airflow takes a task for dead if it is queued again before the executor has seen
-its deferred process end, which takes seconds on a busy machine."""
+"""A trigger waits at least this long. Airflow fails a task that is queued again before the executor has seen its
+deferred process end, which takes seconds on a busy machine."""
 
 LATE_S = 30.0
 """A trigger that begins after its deadline, because Airflow was down, still looks for this long."""
@@ -85,7 +85,7 @@ class CatalogTrigger(BaseTrigger):
         """Look once; runs in a thread."""
 
     def renew(self, catalog: Catalog) -> Finding | None:
-        """Renew the lease; return a finding if there is nothing left to wait for. Runs in a thread.
+        """Renew the lease; return a finding if the wait is over. Runs in a thread.
 
         Raises:
             LeaseHeldError, UnknownRecordError: The lease is lost.
@@ -137,11 +137,11 @@ class CatalogTrigger(BaseTrigger):
             await asyncio.sleep(POLL_S)
 
     def _left_s(self, catalog: Catalog) -> float:
-        """Return how long to wait yet; runs in a thread."""
+        """Return the remaining wait in seconds; runs in a thread."""
         try:
             now_ms = catalog.now_ms()
         except CatalogError:
-            # It is away, and may stay away: this host's clock is the next best.
+            # The database cannot be reached: use this host's clock.
             now_ms = SystemClock().now_ms()
         left_ms = self.deadline_ms - now_ms
         return left_ms / 1000 if left_ms > 0 else LATE_S

@@ -14,7 +14,7 @@ router = APIRouter(dependencies=[Depends(may_rescale), Depends(from_these_pages)
 
 @router.post("/api/abort")
 def abort(asked: AbortRequest, catalog: CatalogDep, user: GetUserDep, is_changeable: IsChangeable) -> RescaleRun:
-    """Have the process that carries the run out end and roll it back; the page follows the run."""
+    """Abort a run: the process that carries it out ends and rolls it back; the page follows the run."""
     if not is_changeable(asked.name):
         raise HTTPException(status.HTTP_403_FORBIDDEN, "Forbidden")
     return RescaleRun.model_validate(catalog.runs.abort(asked.name, user.get_name(), run_id=asked.run_id))

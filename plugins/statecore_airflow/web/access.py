@@ -63,11 +63,11 @@ def _readable_job(
 
 
 JobName = Annotated[str, Depends(_readable_job)]
-"""Every route about one job takes its name by this."""
+"""The job's name in every route about one job."""
 
 
 def from_these_pages(request: Request) -> None:
-    """Refuse a request that changes something unless a script of these pages, or a program, has sent it.
+    """Refuse a request that changes something, unless it comes from these pages or from a program.
 
     Airflow's cookie is ``SameSite=Lax``, so that browsers do not send it along with another site's POST. This does not
     rely on it: browsers say where a request comes from, and let no other site send JSON unless Airflow permits it.

@@ -67,7 +67,7 @@ class Backlog(Answer):
 
 
 class TopicPartition(Answer):
-    """What waits in a partition that a source reads; ``oldest_ms`` is the time of the oldest record."""
+    """Backlog of a partition that a source reads; ``oldest_ms`` is the time of the oldest record."""
 
     source: str
     topic: str
@@ -175,7 +175,7 @@ class RescaleRun(Change):
 
 
 class AbortRequest(BaseModel):
-    """Which run to abort: the one that the user has seen, and no other."""
+    """The run to abort: the one that the user has seen."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -196,7 +196,7 @@ class Generation(Answer):
 
 
 class Policy(Answer):
-    """A job's policy; ``finding`` is the text of its newest evaluation, ``diagnosis`` what ails the job."""
+    """A job's policy; ``finding`` is the text of its newest evaluation, ``diagnosis`` the cause that it names."""
 
     enabled: bool
     state: PolicyState
@@ -344,7 +344,7 @@ class QueryPlanAnswer(Answer):
     """Plan of a rescale of a query of Spark's own.
 
     Attributes:
-        lines: What its checkpoint holds, in words.
+        lines: Description of its checkpoint.
         downtime: None before its first rescale.
         refusal: Why the rescale would be refused now; None when it would not.
 

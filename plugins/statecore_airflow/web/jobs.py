@@ -36,14 +36,14 @@ def get_jobs(catalog: CatalogDep, is_readable: IsReadable) -> JobsAnswer:
 @router.get("/api/job")
 def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_changeable: IsChangeable) -> JobAnswer:
     """Return everything on a job's page except the charts."""
-    found = job_status(catalog, catalog.jobs.get(name))
-    partitions = _partitions(found.topics)
-    backlog, epoch, policy = found.figures.backlog, found.figures.epoch, found.policy
+    status = job_status(catalog, catalog.jobs.get(name))
+    partitions = _partitions(status.topics)
+    backlog, epoch, policy = status.figures.backlog, status.figures.epoch, status.policy
     return JobAnswer(
-        now_ms=found.now_ms,
+        now_ms=status.now_ms,
         is_rescaler=is_rescaler,
         may_abort=is_rescaler and is_changeable(name),
-        job=summary(found),
+        job=summary(status),
         sources=[Backlog.model_validate(each) for each in (backlog.sources if backlog else ())],
         partitions=partitions[:_LISTED],
         partitions_total=len(partitions),
@@ -53,13 +53,13 @@ def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_chan
         rescales=[RescaleRun.model_validate(each) for each in catalog.runs.of(name, limit=_LISTED)],
         policy=None if policy is None else Policy.model_validate(policy),
         decisions=[Decision.model_validate(each) for each in catalog.policies.decisions(name, limit=_LISTED)],
-        generations=[Generation.model_validate(each) for each in found.generations],
+        generations=[Generation.model_validate(each) for each in status.generations],
     )
 
 
 def _partitions(topics: TopicsRecord | None) -> list[TopicPartition]:
-    """Return what waits in each partition, the most first."""
-    found = [
+    """Return the backlog of each partition, the largest first."""
+    partitions = [
         TopicPartition(
             source=source.name,
             topic=each.topic,
@@ -71,4 +71,4 @@ def _partitions(topics: TopicsRecord | None) -> list[TopicPartition]:
         for source in (() if topics is None else topics.sources)
         for each in source.partitions
     ]
-    return sorted(found, key=lambda each: (-(each.records or 0), each.topic, each.partition))
+    return sorted(partitions, key=lambda each: (-(each.records or 0), each.topic, each.partition))

@@ -31,24 +31,24 @@ def get_log(
     """Return the end of a generation's driver log: the catalog names it, and it lies in the folder of the logs."""
     catalog.jobs.get(name)
     known = catalog.generations.of(name, limit=_LISTED)
-    found = next((each for each in known if generation in (None, each.generation)), None)
-    if found is None:
+    shown = next((each for each in known if generation in (None, each.generation)), None)
+    if shown is None:
         raise UnknownRecordError(
             f"found no generation {generation or 'at all'} of job {name!r} among its newest {_LISTED}; expected an "
             "existing one; start the job, or look in the supervisor's log folder"
         )
     try:
-        path = _path(found)
+        path = _path(shown)
         text, missing_bytes = _tail(path)
     except OSError as error:
         raise StorageError(
-            f"found an unreadable file {found.log_path} ({error.strerror}); expected the log of generation "
-            f"{found.generation}; grant Airflow's API server read access to it"
+            f"found an unreadable file {shown.log_path} ({error.strerror}); expected the log of generation "
+            f"{shown.generation}; grant Airflow's API server read access to it"
         ) from error
     return LogAnswer(
         now_ms=catalog.now_ms(),
-        generation=found.generation,
-        state=found.state,
+        generation=shown.generation,
+        state=shown.state,
         generations=[each.generation for each in known],
         path=str(path),
         text=redacted(text),

@@ -1,1 +1,1 @@
-"""A policy at work: read the figures, ask the policy, record the decision."""
+"""Evaluates policies: read the figures, ask the policy, record the decision."""

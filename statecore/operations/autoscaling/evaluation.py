@@ -26,7 +26,7 @@ from statecore.policy import (
 )
 
 log = logging.getLogger(__name__)
-# After a longer gap between evaluations the memory says nothing about the time in between.
+# After a longer gap between evaluations, the policy's memory is out of date.
 _MEMORY_VALID_MS = 300_000
 
 ANNOUNCE_EVERY_MS = 120_000
@@ -39,10 +39,10 @@ LAPSES_AFTER_MS = 600_000
 def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRecord | None:
     """Evaluate a policy that was just read; return the decision if this call recorded one.
 
-    A policy that observes records what it would do, once for each change of parallelism, for nobody to carry out.
+    A policy that only observes records what it would do, once for each change of parallelism; nothing carries it out.
 
-    Each decision is logged. A look that decides nothing is logged for another diagnosis or another kind of reason than
-    before, and not because figures differ.
+    Each decision is logged. An evaluation without a decision is logged only if its diagnosis or its kind of reason has
+    changed.
 
     Raises:
         ConfigurationError: The policy's settings do not fit.
@@ -83,7 +83,7 @@ def evaluate(catalog: Catalog, policy: PolicyRecord, now_ms: int) -> DecisionRec
 
 
 def _log(policy: PolicyRecord, diagnosis: Diagnosed | None, text: str, *, is_news: bool = False) -> None:
-    """Log what a look found, if it is news or the diagnosis is another than before."""
+    """Log the result of an evaluation, if it is news or the diagnosis has changed."""
     if diagnosis is not None and diagnosis.name != policy.diagnosis:
         log.info("Job %s: %s, before %s: %s", policy.job, diagnosis.name, policy.diagnosis, text)
     elif is_news:
@@ -91,7 +91,7 @@ def _log(policy: PolicyRecord, diagnosis: Diagnosed | None, text: str, *, is_new
 
 
 def diagnosis_of(policy: PolicyRecord, figures: Figures) -> Diagnosis | None:
-    """Return what ails a job, as its policy finds with what it remembers; None while too little is measured to say.
+    """Return a policy's diagnosis of its job, by its memory and the figures; None while too little is measured.
 
     Raises:
         ConfigurationError: The policy's settings do not fit.
@@ -101,11 +101,11 @@ def diagnosis_of(policy: PolicyRecord, figures: Figures) -> Diagnosis | None:
 
 
 def diagnosed(policy: PolicyRecord, made: Decision) -> Diagnosed | None:
-    """Return the diagnosis to keep; None for the one that is there, while too little is measured for another."""
+    """Return the diagnosis to record; None to keep the recorded one, while too little is measured."""
     if made.diagnosis is None:
         return None
     now, before = made.diagnosis.name.value, policy.diagnosis
-    # Where two bottlenecks are about equal, now one is the larger and now the other; it is one trouble.
+    # Two bottlenecks of about the same size take turns as the larger one; report them as one.
     lasts = now == before or {now, before} <= BOTTLENECKS
     return Diagnosed(now, policy.diagnosed_ms if lasts else None)
 
@@ -142,8 +142,8 @@ def decisions_to_announce(policies: Policies, now_ms: int) -> Iterator[DecisionR
             policies.end_decision(
                 decision.id,
                 "failed",
-                f"no run carried it out within {LAPSES_AFTER_MS // 60_000} minutes; expected the DAG autoscale to; "
-                "check whether it is paused, and whether Airflow's scheduler runs",
+                f"no run carried it out within {LAPSES_AFTER_MS // 60_000} minutes; expected the DAG autoscale "
+                "to start one; check whether it is paused, and whether Airflow's scheduler runs",
             )
         elif now_ms - decision.announced_ms >= ANNOUNCE_EVERY_MS and policies.reannounce(decision):
             yield decision
@@ -156,7 +156,7 @@ def _summary(figures: Figures) -> dict[str, Any]:
 
 
 def decision_words(decision: DecisionRecord) -> str:
-    """Return what is done, or would be, why, and from which size to which."""
+    """Return the action, or the observed one, its reason, and both sizes, in words."""
     sizes = f"parallelism {decision.from_parallelism} → {decision.to_parallelism}"
     if decision.to_workers != decision.from_workers:
         sizes += f", workers {decision.from_workers} → {decision.to_workers}"

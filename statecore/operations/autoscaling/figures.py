@@ -1,4 +1,4 @@
-"""Reads from the catalog the figures by which a job's policy decides."""
+"""Reads the figures that a job's policy needs from the catalog."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _COSTS = 2_000
 # Newest epochs that show whether something limits their rows, and how these spread over subtasks and keys.
 _LEFT, _SUBTASKS = 60, 20
 _RECENT = 60
-# Newest epochs that show the slowest sink: once a sink has been slow for as many as show a changed cost, it was slow in
-# most of them.
+# Newest epochs that show the slowest sink: when a sink has been slow for as many epochs as prove a changed cost, it was
+# slow in most of these.
 _PUBLISHED = 2 * FEWEST - 1
 _HEAVY_KEYS = 8
 _RESCALES = 5
@@ -61,18 +61,18 @@ _DAY_MS = 86_400_000
 _FIRST_REWRITE_MS = 60_000
 
 UNDER_WAY_MS = 3_600_000
-"""A policy makes no decision while another is carried out, unless that one made no progress for this time."""
+"""A policy makes no decision while another one is carried out, unless that one has made no progress for this time."""
 
 
 def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
-    """Return the figures by which a job's policy decides.
+    """Return the figures that a job's policy needs.
 
     Raises:
         UnknownJobError: The job is not registered.
 
     """
-    found = catalog.jobs.get(job)
-    cluster = None if found.cluster is None else catalog.clusters.get(found.cluster)
+    record = catalog.jobs.get(job)
+    cluster = None if record.cluster is None else catalog.clusters.get(record.cluster)
     epochs = catalog.epochs.of(job, limit=_EPOCHS)
     until_ms = epochs[-1].committed_ms if epochs else 0
     # An epoch may have been committed since the query before.
@@ -94,11 +94,11 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     return Figures(
         job=job,
         at_ms=now_ms,
-        parallelism=epochs[-1].parallelism if epochs else found.parallelism,
-        max_parallelism=found.max_parallelism,
+        parallelism=epochs[-1].parallelism if epochs else record.parallelism,
+        max_parallelism=record.max_parallelism,
         workers=None if cluster is None else cluster.desired_workers,
         max_workers=None if cluster is None else cluster.max_workers,
-        hindrance=_hindrance(catalog, found, epochs, now_ms),
+        hindrance=_hindrance(catalog, record, epochs, now_ms),
         started_ms=generations[0].started_ms if generations else None,
         settled_ms=_settled_ms(catalog, job, epochs),
         epochs=tuple(costs),
@@ -118,7 +118,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         failure=str(failed[0].error) if failed else "",
         made_in_a_day=catalog.policies.decisions_made(job, now_ms - _DAY_MS),
         epoch_limit=epoch_limit(left),
-        # A driver that starts tells it late.
+        # A starting driver reports it late.
         trigger_ms=next((each.trigger_ms for each in generations if each.trigger_ms is not None), None),
         busiest_share=_busiest_share(slowest),
         heavy_keys=_heavy_keys(slowest),
@@ -129,12 +129,12 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
         memory_share=None if newest.epoch is None else newest.epoch.memory_share,
         crashes=len(crashed),
         crash=(crashed[0].error or "").partition("\n")[0] if crashed else "",
-        version=f"{found.artifact_sha256 or found.artifact} {0 if policy is None else policy.updated_ms}",
+        version=f"{record.artifact_sha256 or record.artifact} {0 if policy is None else policy.updated_ms}",
     )
 
 
 def _waited_at_start(epochs: Epochs, generations: Sequence[GenerationRecord], per_file: float | None) -> int | None:
-    """Return the rows that waited when the newest driver first measured its backlog; its first epoch takes them."""
+    """Return the backlog in rows when the newest driver first measured it; its first epoch reads them."""
     if not generations:
         return None
     newest = generations[0]
@@ -156,7 +156,7 @@ def _downtime_ms(runs: Sequence[RescaleRunRecord], method: RescaleMethod) -> int
 def failed_rescales(catalog: Catalog, policy: PolicyRecord) -> list[RescaleRunRecord]:
     """Return the rescales of a policy that failed in a row, newest first.
 
-    A rescale of the job that was done ends the row, and so does a person who sets the policy.
+    A successful rescale of the job ends the row, and so does a new policy.
     """
     since = takewhile(lambda run: run.state != "done", catalog.runs.of(policy.job, limit=_RUNS))
     failed = [run for run in since if run.state == "failed"]
@@ -177,7 +177,7 @@ class CurrentBacklog:
 
 
 def current_backlog(catalog: Catalog, job: str) -> CurrentBacklog | None:
-    """Return the newest measurement; None when the newest generation has not measured yet.
+    """Return the newest measurement; None before the newest generation's first one.
 
     A part of ``figures_of``, cheap enough to call every second.
     """
@@ -189,7 +189,7 @@ def current_backlog(catalog: Catalog, job: str) -> CurrentBacklog | None:
 
 
 def _lag_ms(sources: Sequence[SourceBacklog]) -> int | None:
-    """Return the longest event-time lag, or age of a record that waits, whichever is longer."""
+    """Return the longest event-time lag or age of a waiting record."""
     total = over_all(sources)
     return max((ms for ms in (total.event_time_lag_ms, total.oldest_age_ms) if ms is not None), default=None)
 
@@ -212,7 +212,7 @@ def _arrived(
         return []
     job, from_ms = epochs[-1].job, now_ms - HISTORY_MS
     times = [cost.committed_ms for cost in costs]
-    # Before these, one a step is enough.
+    # Before these, one measurement per step is enough.
     older = catalog.epochs.of(job, since_ms=from_ms, until_ms=epochs[0].committed_ms, step_ms=STEP_MS)
     epochs = [*_since_restore(older, epochs[0].rows_total), *epochs]
     points = [(each.committed_ms, each.rows_total, backlog_rows(each.backlog, per_file)) for each in epochs]
@@ -228,11 +228,11 @@ def _arrived(
 
 
 def _since_restore(epochs: Sequence[EpochRecord], rows_total: int) -> list[EpochRecord]:
-    """Return the epochs since the job was last restored with fewer rows, and counts them anew.
+    """Return the epochs since the job was last restored with a smaller row total, which then counts anew.
 
     Args:
         epochs: Epochs in order.
-        rows_total: Of the one after them.
+        rows_total: Row total of the epoch after them.
 
     """
     since: list[EpochRecord] = []
@@ -245,49 +245,49 @@ def _since_restore(epochs: Sequence[EpochRecord], rows_total: int) -> list[Epoch
 
 
 def _backlogs(epochs: Epochs, job: str, since_ms: int, now_ms: int) -> Iterator[BacklogRecord]:
-    """Yield the measurements of a job's backlog, of those before the last minutes one a step."""
+    """Yield the measurements of a job's backlog; before the last minutes, one per step."""
     lately_ms = max(since_ms, now_ms - WINDOW_MS)
     yield from epochs.backlogs(job, since_ms=since_ms, until_ms=lately_ms, step_ms=STEP_MS)
     yield from epochs.backlogs(job, since_ms=lately_ms)
 
 
 def _slowest_operator(records: Sequence[SubtasksRecord], epochs: Sequence[EpochRecord]) -> list[OperatorFigures]:
-    """Return the figures of the operator that takes longest, of epochs at the current parallelism."""
+    """Return the figures of the slowest operator, for epochs at the current parallelism."""
     parallelism = epochs[-1].parallelism if epochs else 0
-    found: dict[str, list[OperatorFigures]] = defaultdict(list)
+    by_uid: dict[str, list[OperatorFigures]] = defaultdict(list)
     for operator in (operator for record in records for operator in record.operators):
         if len(operator.rows) == parallelism:
-            found[operator.uid].append(operator)
-    return max(found.values(), key=lambda each: sum(max(_took_ms(epoch)) for epoch in each), default=[])
+            by_uid[operator.uid].append(operator)
+    return max(by_uid.values(), key=lambda each: sum(max(_took_ms(epoch)) for epoch in each), default=[])
 
 
 def _took_ms(operator: OperatorFigures) -> list[int]:
-    """Return how long each subtask ran its function and waited for rows, which earlier releases did not tell apart."""
+    """Return how long each subtask ran its function and waited for rows; earlier releases recorded only the sum."""
     return [sum(both) for both in zip_longest(operator.process_ms, operator.read_ms, fillvalue=0)]
 
 
 def _busiest_share(slowest: Sequence[OperatorFigures]) -> float | None:
-    """Return the share of the rows that the busiest subtask had lately."""
+    """Return the recent share of rows of the busiest subtask."""
     rows = [sum(subtask) for subtask in zip(*(epoch.rows for epoch in slowest), strict=True)]
     return max(rows) / sum(rows) if any(rows) else None
 
 
 def _heavy_keys(slowest: Sequence[OperatorFigures]) -> tuple[HeavyKey, ...]:
-    """Return the keys with the most work lately."""
-    found = _heaviest(slowest, lambda epoch: ((heavy.key, heavy.share) for heavy in epoch.heavy_keys))
-    return tuple(HeavyKey(key, share) for key, share in found[:_HEAVY_KEYS])
+    """Return the keys with the most recent work."""
+    heaviest = _heaviest(slowest, lambda epoch: ((heavy.key, heavy.share) for heavy in epoch.heavy_keys))
+    return tuple(HeavyKey(key, share) for key, share in heaviest[:_HEAVY_KEYS])
 
 
 def _heavy_key_group(slowest: Sequence[OperatorFigures]) -> HeavyKeyGroup | None:
-    """Return the key group with the most work lately."""
-    found = _heaviest(slowest, lambda epoch: ((heavy.key_group, heavy.share) for heavy in epoch.heavy_key_groups))
-    return HeavyKeyGroup(*found[0]) if found else None
+    """Return the key group with the most recent work."""
+    heaviest = _heaviest(slowest, lambda epoch: ((heavy.key_group, heavy.share) for heavy in epoch.heavy_key_groups))
+    return HeavyKeyGroup(*heaviest[0]) if heaviest else None
 
 
 def _heaviest(
     slowest: Sequence[OperatorFigures], of: Callable[[OperatorFigures], Iterable[tuple[_Item, float]]]
 ) -> list[tuple[_Item, float]]:
-    """Return items with their shares; an epoch counts by its time, and with nothing for items not in it."""
+    """Return items with their shares, weighted by the time of each epoch; an item missing from an epoch counts as 0."""
     took_ms = [sum(_took_ms(epoch)) for epoch in slowest]
     whole_ms = max(1, sum(took_ms))
     shares: dict[_Item, float] = defaultdict(float)

@@ -1,4 +1,4 @@
-"""A change of a job, which all its steps share."""
+"""A change of a job: the context that its steps share."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Change:
     """A change of a job, from a shell or from Airflow.
 
     Attributes:
-        catalog: Where everything is recorded.
+        catalog: Records the change.
         job: Name of the job.
         run_id: Identifies the change: as rescale run, as owner of the lease, and in the names of its savepoints.
         lease_ttl_ms: Lifetime of a lease without renewal.
@@ -75,10 +75,10 @@ class Change:
         self.catalog.leases.renew(self.job, self.run_id, self.lease_ttl_ms)
 
     def check_aborted(self) -> None:
-        """Do nothing unless a user has aborted the run.
+        """Raise if a user has aborted the run.
 
         Raises:
-            StepFailedError: A user has; the rollback follows.
+            StepFailedError: A user has aborted it; the rollback follows.
 
         """
         run = self.run()
@@ -86,7 +86,7 @@ class Change:
             raise StepFailedError(f"aborted by {run.aborted_by}", is_retryable=False)
 
     def keep_lease(self) -> None:
-        """Renew the lease while a step works; an unreachable catalog may be back at the next renewal.
+        """Renew the lease while a step works; ignore an unreachable catalog until the next renewal.
 
         Raises:
             LeaseHeldError, UnknownRecordError: The lease is lost.
@@ -108,7 +108,7 @@ class Change:
 
     @contextmanager
     def noting(self, step: str) -> Iterator[None]:
-        """Record in the run why a step fails, if it does; the rollback reports it."""
+        """Record in the run why a step fails; the rollback reports it."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Programs of a step that start a job's query on its checkpoint: they copy it, or try another query file on it."""
+"""Programs that a step runs on a query's checkpoint: copy it, or try another query file on it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class CopyCheckpoint(QueryProgram):
 
 
 class TryQuery(QueryProgram):
-    """Tries to restart the job's query file on a clone of a checkpoint, whose query may run."""
+    """Tries to restart the job's query file on a clone of a checkpoint, while its query may run."""
 
     what: ClassVar[str] = "trial restart"
     program = "trial.py"

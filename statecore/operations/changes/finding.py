@@ -1,4 +1,4 @@
-"""The finding of one look at a step."""
+"""The result of one look at a step."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Finding:
         """Raise unless the step is done or skipped.
 
         Raises:
-            StepFailedError: It is neither.
+            StepFailedError: The step is neither.
 
         """
         if self.status not in (Status.DONE, Status.SKIPPED):

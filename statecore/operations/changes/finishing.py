@@ -1,4 +1,4 @@
-"""Ends a change in the place of a DAG or a shell that has died, if the job only awaits ``verify``."""
+"""Ends a change whose DAG or shell has died, if only ``verify`` remains."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ log = logging.getLogger(__name__)
 
 _LEASE_TTL_MS = 60_000
 _TIMEOUT_MS = int(Verify.timeout.total_seconds() * 1000)
-# After this long without a look, the job is looked at for as long again: its time may have passed in an outage.
+# After this long without a look, the deadline moves by as much: it may have passed in an outage.
 _LATE_MS = 30_000
 
 
 def awaits_verify(run: RescaleRunRecord) -> bool:
-    """Return whether all is done that a run changes, and the job was not verified yet."""
-    # Of an upgrade, too, the restart is the last one.
+    """Return whether a run only lacks the step ``verify``."""
+    # The restart is the last step before it, in an upgrade too.
     *_, last = (step for step in RESCALE[: RESCALE.index(Verify)] if step.is_needed(run))
     times = run.steps.get(last.name)
     is_changed = times is not None and times.ended_ms is not None
@@ -37,7 +37,7 @@ class _Awaited:
     looked_ms: int
 
     def is_late(self, now_ms: int) -> bool:
-        """Note a look, and tell whether the time is up."""
+        """Note a look; return whether the deadline has passed."""
         if now_ms - self.looked_ms >= _LATE_MS:
             self.deadline_ms = max(self.deadline_ms, now_ms + _LATE_MS)
         self.looked_ms = now_ms
@@ -45,7 +45,7 @@ class _Awaited:
 
 
 class Finisher:
-    """Verifies jobs, pass after pass; its lease keeps others away meanwhile, as the DAG's or the shell's did.
+    """Verifies jobs, pass after pass; meanwhile it holds the lease in place of the DAG or the shell.
 
     Several jobs may be handled at once.
     """
@@ -59,7 +59,7 @@ class Finisher:
         self._awaited.clear()
 
     def take_up(self, lease: LeaseRecord) -> bool:
-        """Take over the change behind an expired lease; return False if it does not only await ``verify``."""
+        """Take over the change of an expired lease; return whether only ``verify`` remains."""
         run = find_run(self._catalog.runs, lease.owner)
         if run is None or not awaits_verify(run):
             return False
@@ -78,7 +78,7 @@ class Finisher:
         return True
 
     def go_on(self, job: str) -> None:
-        """Look once at a job that awaits verification; end its change if it is healthy, or roll it back if it fails."""
+        """Look once at a job that awaits verification: end its change if healthy, roll it back on a failure."""
         awaited = self._awaited.get(job)
         if awaited is None:
             return
@@ -91,7 +91,7 @@ class Finisher:
             return
         run = step.required_run()
         if run.state != "running" or run.is_given_up:
-            # It has come back, and is about to give the lease back, or rolls the job back.
+            # The DAG or the shell has come back, and is about to release the lease or rolls the job back.
             self._awaited.pop(job, None)
             return
         finding, is_late = step.observe(), awaited.is_late(self._catalog.now_ms())
@@ -106,23 +106,23 @@ class Finisher:
         self._awaited.pop(job, None)
 
     def _is_renewed(self, lease: LeaseRecord) -> bool:
-        """Return whether the lease is no longer the expired one that it was."""
-        found = self._catalog.leases.find(lease.job)
-        return found is None or found.owner != lease.owner or self._catalog.now_ms() < found.expires_ms
+        """Return whether the expired lease was renewed, released or taken by another run."""
+        newest = self._catalog.leases.find(lease.job)
+        return newest is None or newest.owner != lease.owner or self._catalog.now_ms() < newest.expires_ms
 
 
-def _ended(step: Verify, found: Finding) -> Finding:
+def _ended(step: Verify, finding: Finding) -> Finding:
     try:
         step.end()
     except StepFailedError as aborted:
         return Finding(Status.REFUSED, str(aborted))
-    log.info("job %r: run %r is verified and done: %s", step.change.job, step.change.run_id, found.message)
-    return found
+    log.info("job %r: run %r is verified and done: %s", step.change.job, step.change.run_id, finding.message)
+    return finding
 
 
 def _roll_back(change: Change, why: str) -> None:
     """Restore the job; wait for no driver, because the supervisor itself starts it."""
-    said = f"the supervisor took step verify over, which failed: {why}; rolled back"
+    said = f"the supervisor took over step verify, which failed: {why}; rolled back"
     change.mark(Rollback.name, started=True)
     try:
         change.catalog.leases.roll_back(change.job, change.run_id, change.lease_ttl_ms, said)

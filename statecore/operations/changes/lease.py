@@ -14,7 +14,7 @@ from statecore.operations.changes.step import Step
 
 @dataclass(kw_only=True)
 class TakeLease(Step):
-    """Takes the lease; any further run on the job is refused with the first run's id.
+    """Takes the lease; another run on the job is refused with this run's id.
 
     The catalog keeps the job's definition with the lease, and a rollback restores it.
     """
@@ -76,7 +76,7 @@ class BeginRescale(TakeLease):
     """Takes the lease for a rescale, and records the run.
 
     Attributes:
-        request: The wanted rescale; its method may still be ``auto``.
+        request: The requested rescale; its method may still be ``auto``.
 
     """
 

@@ -20,7 +20,7 @@ class Plan:
     """The plan of a rescale.
 
     Attributes:
-        request: The wanted rescale.
+        request: The requested rescale.
         method: How state gets to its new subtasks; ``auto`` is resolved.
         job: The job before the rescale.
         workers: Workers before the rescale; None without a cluster.
@@ -76,12 +76,12 @@ class Plan:
         return "\n\n".join([*lines, "\n".join(table)])
 
     def query_lines(self) -> list[str]:
-        """Return what the checkpoint of a query holds, in words; nothing for a job of statecore."""
+        """Describe the checkpoint of a query, in lines; none for a job of statecore."""
         return [] if self.query is None else list(_of_query(self.query))
 
 
 def plan(catalog: Catalog, request: RescaleRequest, *, check: bool = True) -> Plan:
-    """Plan a rescale from the job's newest epoch; nothing is changed.
+    """Plan a rescale from the job's newest epoch; changes nothing.
 
     Do not ``check`` a rescale that has begun: it was checked, and may have stopped the job.
 

@@ -18,7 +18,7 @@ WantedMethod = Literal["auto", "by_reference", "live", "rewrite"]
 
 
 class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A wanted rescale.
+    """A requested rescale.
 
     Attributes:
         job: Name of the job.
@@ -54,7 +54,7 @@ class RescaleRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             UnknownJobError: There is no such job.
             InvalidParallelismError: A parallelism is out of bounds.
             CheckpointError: The checkpoint of a query of Spark's own cannot be rescaled.
-            ConfigurationError: The parameters do not fit together, the job should not run, or cannot be rescaled so.
+            ConfigurationError: The parameters do not fit together, the job is stopped, or cannot be rescaled this way.
             RequestFailedError: A live rescale needs a live driver, and there is none.
             NoSupervisorError: The job would stop, or its cluster would not be resized.
 

@@ -1,4 +1,4 @@
-"""The step that hands state over to another number of subtasks, by the run's rescale method."""
+"""The step that redistributes state to another number of subtasks, by the run's rescale method."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REWRITE_TIMEOUT_S = 7_200.0
 
 @dataclass(kw_only=True)
 class RescaleState(Step):
-    """Hands state over to its new subtasks.
+    """Redistributes state to its new subtasks.
 
     - ``by_reference``: gives the savepoint's files to the new subtasks; no byte of state is read or copied.
     - ``rewrite``: a Spark job rewrites all state, also for another max parallelism.
@@ -54,7 +54,7 @@ class RescaleState(Step):
         self._rewrite: Rewrite | CopyCheckpoint | None = None
 
     def ask(self) -> None:
-        """For a live rescale, ask the driver; a retry asks its successor if the driver died."""
+        """For a live rescale, send a request to the driver; a retry asks its successor if the driver died."""
         run = self.required_run()
         if run.method == "live":
             self.request_id = self._live_request(run)
@@ -66,7 +66,7 @@ class RescaleState(Step):
         return look_at_request(self.change.catalog.requests, self.request_id)
 
     def finish(self) -> str | None:
-        """Write the manifest for the new parallelism; a second attempt finds the same one."""
+        """Write the manifest for the new parallelism; a second attempt returns the same one."""
         run = self.required_run()
         if run.method == "live":
             self.change.log.info("Job %s runs at parallelism %s", self.change.job, run.to_parallelism)
@@ -86,7 +86,7 @@ class RescaleState(Step):
             self._rewrite.kill()
 
     def patience_ms(self) -> int:
-        """Return how long the epoch in flight may take: a live rescale happens between two epochs."""
+        """Return the time for the epoch in flight: a live rescale happens between two epochs."""
         return patience_ms(self.change.catalog.epochs, self.change.job)
 
     def recorded(self, run: RescaleRunRecord) -> str | None:

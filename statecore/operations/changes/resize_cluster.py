@@ -18,7 +18,7 @@ RESIZE_TIMEOUT = timedelta(minutes=15)
 
 @dataclass(kw_only=True)
 class ResizeCluster(Step):
-    """Waits for added workers that are not there, or have gone since ``GrowCluster``, and asks for them.
+    """Requests added workers that are missing, or were lost since ``GrowCluster``, and waits for them.
 
     A live rescale stops nothing, so it needs no step before this one.
     """
@@ -28,11 +28,11 @@ class ResizeCluster(Step):
     expected = "all workers ready"
 
     def __post_init__(self) -> None:
-        """Each process counts the supervisor's messages itself."""
+        """Start to count the supervisor's messages; each process counts itself."""
         self._resizing = Resizing()
 
     def ask(self) -> None:
-        """Record the wanted size; the supervisor resizes the cluster."""
+        """Record the desired size; the supervisor resizes the cluster."""
         self.change.catalog.clusters.set_desired_workers(*self._wanted())
 
     def look(self) -> Finding:
@@ -65,21 +65,21 @@ class ResizeCluster(Step):
 
 @dataclass(kw_only=True)
 class GrowCluster(ResizeCluster):
-    """Adds workers while the job still runs: nothing stops it before the cluster that it needs is there."""
+    """Adds workers while the job still runs: the job stops only after its cluster is ready."""
 
     name = "grow_cluster"
 
     @classmethod
     def is_needed(cls, run: RescaleRunRecord) -> bool:
-        """Return whether the run stops the job and needs all workers that the cluster has, or more."""
+        """Return whether the run stops the job and needs at least all present workers."""
         return run.stops_job and run.to_workers is not None and run.to_workers >= (run.from_workers or 0)
 
 
 @dataclass(kw_only=True)
 class ShrinkCluster(Step):
-    """Waits until the workers are gone that the verified job no longer needs.
+    """Waits until the verified job's surplus workers are gone.
 
-    ``Verify`` has ended the run, which gives them back, so no failure here takes a healthy job back.
+    ``Verify`` has ended the run, which releases them, so a failure here does not roll back a healthy job.
     """
 
     name = "shrink_cluster"

@@ -40,7 +40,7 @@ class Restart(Step):
         return run.stops_job
 
     def ask(self) -> None:
-        """Set the desired state to running, from the state that this run has made."""
+        """Set the desired state to running, from this run's state."""
         run, catalog = self.required_run(), self.change.catalog
         if run.savepoint is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
@@ -49,21 +49,24 @@ class Restart(Step):
             raise out_of_order(run.run_id, "rescaled state", RescaleState.name)
         self.after = last_ended(catalog.generations.newest(self.change.job))
         job = catalog.jobs.get(self.change.job)
-        # An earlier attempt has asked already if the job should run; its driver may have used the savepoint since.
+        # If the job should run, an earlier attempt has done this; its driver may have used the savepoint since.
         if job.desired_state != "running":
             fields = kind_of(job).restarting(run, self.max_parallelism)
             catalog.jobs.set_desired(job.name, state="running", parallelism=run.to_parallelism, **fields)
 
     def look(self) -> Finding:
         """Look for the new driver; refuse a restart loop now, because ``verify`` would refuse it later."""
-        found = find_driver(self.change.catalog.generations, self.change.job, self.after)
-        if found.status is Status.FAILED and len(failed_drivers(self.change.catalog, self.change.job)) >= RESTART_LOOP:
-            return dataclasses.replace(found, status=Status.REFUSED)
-        return found
+        finding = find_driver(self.change.catalog.generations, self.change.job, self.after)
+        if (
+            finding.status is Status.FAILED
+            and len(failed_drivers(self.change.catalog, self.change.job)) >= RESTART_LOOP
+        ):
+            return dataclasses.replace(finding, status=Status.REFUSED)
+        return finding
 
 
 def find_driver(generations: Generations, job: str, after: int) -> Finding:
-    """Check whether a generation after ``after`` runs; a failed one fails the wait, even if it has a successor."""
+    """Check whether a generation after ``after`` runs; a failed one ends the wait, even if it has a successor."""
     newer = [each for each in generations.of(job, limit=_GENERATIONS) if each.generation > after]
     for each in newer:
         if each.state == "failed":

@@ -1,4 +1,4 @@
-"""The step after a failed change: it restores the job."""
+"""The step after a failed change; it restores the job."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from statecore.operations.kinds import kind_of
 class Rollback(Step):
     """Restores the job as it was when its lease was taken, from its newest epoch.
 
-    The last step of a change gives the lease back, so a run that still has it did not complete. The result says what
-    failed and what was done about it; the recorded run keeps it, too.
+    The last step of a change releases the lease, so a run that still has it did not complete. The result says what
+    failed and what was done about it; it is also recorded in the run.
 
     Attributes:
         after: The restored driver's generation is higher than this one; None to wait for no driver.
@@ -34,11 +34,11 @@ class Rollback(Step):
     after: int | None = None
 
     def __post_init__(self) -> None:
-        """Begin without an outcome."""
+        """Set no outcome yet."""
         self.outcome = ""
 
     def begin(self) -> Finding | None:
-        """Roll back only a run that still has its lease."""
+        """Skip a run that no longer has its lease."""
         run = self.change.run()
         if run is not None and run.state == "done":
             # Its last step was killed before it gave the lease back; the change itself is complete.
@@ -50,14 +50,14 @@ class Rollback(Step):
         return Finding(Status.DONE, f"nothing left to roll back: {run.error}", run.error)
 
     def noting(self) -> AbstractContextManager[None]:
-        """Keep the error of the change, even if the rollback fails."""
+        """Do not replace the change's error if the rollback fails."""
         return nullcontext()
 
     def ask(self) -> None:
         """Restore the job's definition; the supervisor starts it from its newest epoch."""
         change = self.change
         reason = _failure(change.run())
-        # If this process dies, nobody verifies what was restored.
+        # If this process dies, nothing verifies the restored job.
         change.mark(self.name, started=True)
         change.log.warning("%s; rolling back", reason)
         lease = change.catalog.leases.roll_back(
@@ -73,7 +73,7 @@ class Rollback(Step):
         return find_driver(self.change.catalog.generations, self.change.job, self.after)
 
     def finish(self) -> str:
-        """End the run, and give the lease back."""
+        """End the run, and release the lease."""
         lease = self.change.catalog.leases.find(self.change.job)
         self.outcome = self._described(None if lease is None else lease.before)
         said = f"{_failure(self.change.run())}; {self.outcome}"

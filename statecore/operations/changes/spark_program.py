@@ -1,4 +1,4 @@
-"""A program of a step on a job's Spark, in a process of its own."""
+"""Runs a step's program on a job's Spark, in a separate process."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class SparkProgram(ABC):
     """Runs a program and logs its output.
 
     The job's driver has stopped, so its executors are free. A program whose caller was killed may still succeed: then a
-    retry finds what it has made.
+    retry uses its result.
 
     Attributes:
         what: What the program does, for messages.
-        lasting: Exit codes of failures that another attempt repeats.
+        lasting: Exit codes of failures that a retry would repeat.
 
     """
 
@@ -53,8 +53,8 @@ class SparkProgram(ABC):
         """Run the program to its end, log its output, and renew the change's lease meanwhile.
 
         Raises:
-            StepFailedError: It failed, took longer than ``timeout_s``, or a user has aborted the run.
-            LeaseHeldError, UnknownRecordError: The lease is lost: another run has the job now.
+            StepFailedError: The program failed, took longer than ``timeout_s``, or a user has aborted the run.
+            LeaseHeldError, UnknownRecordError: The lease is lost: another run changes the job now.
 
         """
         with tempfile.TemporaryDirectory(prefix="statecore-rewrite-") as folder:

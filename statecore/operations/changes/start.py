@@ -1,4 +1,4 @@
-"""Starting a job that is stopped."""
+"""The step that starts a stopped job."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StartJob(Step):
     Attributes:
         parallelism: Subtasks; None as before.
         workers: Workers; None leaves the cluster as it is.
-        accept_lost_records: Whether its driver may go on without records that topics no longer have.
+        accept_lost_records: Whether its driver may skip records that topics no longer have.
         after: The new driver's generation is higher than this one.
 
     """
@@ -42,7 +42,7 @@ class StartJob(Step):
         """Begin: ``ask`` takes the lease and gives it back."""
 
     def ask(self) -> None:
-        """Set the desired state to running, at the size that was asked for.
+        """Set the desired state to running, at the requested size.
 
         Raises:
             ConfigurationError: The job runs at another parallelism, or cannot have this size.
@@ -85,11 +85,11 @@ class StartJob(Step):
             remedy = "set the option failOnDataLoss of its source to false until it runs"
             kind_of(job).require_statecore_job("accept_lost_records", remedy)
         newest = self.change.catalog.generations.newest(job.name)
-        # A driver that runs has all that it wants.
+        # A running driver needs no permission.
         if newest is None or newest.state != "running" or not self.change.catalog.generations.is_alive(newest):
             self.change.catalog.jobs.set_desired(job.name, accept_lost_records=self.accept_lost_records)
         if job.desired_state == "stopped":
-            # The permission to leave state behind was given to an earlier start.
+            # The permission to drop state was for an earlier start.
             self.change.catalog.jobs.set_desired(
                 job.name, state="running", parallelism=self.parallelism, allow_non_restored_state=False
             )

@@ -1,8 +1,8 @@
 """The base class of all steps of a change.
 
-A step asks for something, looks until it is there, and finishes. All three are idempotent: a retried step finds in the
-catalog, under the id of its run, what an earlier attempt did. The caller decides how to wait between two looks: a shell
-sleeps, an Airflow task defers to a trigger.
+A step sends a request (``ask``), polls for its result (``look``), and finishes. All three are idempotent: a retried
+step reads from the catalog, under the id of its run, what an earlier attempt did. The caller waits between two looks: a
+shell sleeps, an Airflow task defers to a trigger.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Step:
     Attributes:
         name: Name in the recorded run, and id of Airflow's task.
         parameters: The fields that are parameters of a DAG, or options of a command.
-        timeout: How long a DAG waits for the step, and the supervisor if it goes on with it; see ``patience_ms``.
+        timeout: How long a DAG waits for the step, or a supervisor that takes it over; see ``patience_ms``.
         holds_lease: Whether the change keeps its lease while it waits.
         is_abortable: Whether a user may end the wait.
         expected: What the step waits for, for an error message.
@@ -46,7 +46,7 @@ class Step:
 
     @classmethod
     def of(cls, change: Change, parameters: Mapping[str, Any], **arguments: Any) -> Self:
-        """Return the step with those of the change's parameters that it has, and with further arguments."""
+        """Return the step with those of the change's parameters that it declares, and with further arguments."""
         given = {name: parameters[name] for name in cls.parameters if name in parameters}
         return cls(change=change, **(given | arguments))
 
@@ -56,7 +56,7 @@ class Step:
         return True
 
     def begin(self) -> Finding | None:
-        """Begin, or say that there is nothing to do.
+        """Begin, or return why there is nothing to do.
 
         Returns:
             Why there is nothing to do; None to continue with ``ask``.
@@ -68,7 +68,7 @@ class Step:
         return self.enter(run)
 
     def enter(self, run: RescaleRunRecord | None) -> Finding | None:
-        """Hold the lease, or say that the run is done already."""
+        """Hold the lease, or return that the run is done already."""
         if run is not None and run.state == "done":
             self.change.catalog.leases.release(self.change.job, self.change.run_id)
             return Finding(Status.DONE, f"rescale run {run.run_id} is done", self.recorded(run))
@@ -85,7 +85,7 @@ class Step:
         return Finding(Status.DONE, "nothing to wait for")
 
     def observe(self) -> Finding:
-        """Look once, also whether a user has aborted the run; keep waiting if the catalog cannot be reached now."""
+        """Look once; also check for an abort by a user. An unreachable catalog counts as waiting."""
         try:
             if self.is_abortable:
                 self.change.check_aborted()
@@ -108,7 +108,7 @@ class Step:
         )
 
     def finish(self) -> str | None:
-        """Do what is left once ``look`` has found the step done, and return its result."""
+        """Do the remaining work after ``look`` has returned done, and return the step's result."""
         return None
 
     def end(self) -> str | None:
@@ -122,7 +122,7 @@ class Step:
         return result
 
     def give_up(self, error: BaseException) -> None:
-        """Do what remains to be done after a failure that is not retried."""
+        """Clean up after a failure that is not retried."""
 
     def cancel(self) -> None:
         """End the process that ``finish`` has started."""
@@ -137,11 +137,11 @@ class Step:
         self.change.renew_lease()
 
     def patience_ms(self) -> int:
-        """Return how long to wait at least, even if the caller's limit is shorter."""
+        """Return the minimum time to wait, even if the caller's limit is shorter."""
         return 0
 
     def noting(self) -> AbstractContextManager[None]:
-        """Record in the run why the step fails, if it does."""
+        """Record in the run why the step fails."""
         return self.change.noting(self.name)
 
     def recorded(self, run: RescaleRunRecord) -> str | None:
@@ -156,7 +156,7 @@ class Step:
         """Return the recorded run.
 
         Raises:
-            UnknownRecordError: The step ``lease`` has not recorded one.
+            UnknownRecordError: The step ``lease`` has not recorded the run.
 
         """
         return self.change.catalog.runs.get(self.change.run_id)

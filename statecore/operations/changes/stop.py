@@ -15,14 +15,14 @@ from statecore.operations.supervision import require_supervisor
 
 @dataclass(kw_only=True)
 class StopWithSavepoint(Step):
-    """Stops the job's driver and leaves a savepoint; its result is the path of the savepoint's manifest in the store.
+    """Stops the job's driver with a savepoint; the result is the path of the savepoint's manifest in the store.
 
     Without a live driver the step itself takes the savepoint, from the newest committed epoch. A job that was stopped
     before, or has not committed an epoch, can be stopped for good without a savepoint; the result is then None.
 
     Attributes:
         reason: Reason, kept with the savepoint.
-        for_good: Whether the job stays stopped; this is then the last step, and gives the lease back.
+        for_good: Whether the job stays stopped; this is then the last step, and releases the lease.
         request_id: The request to the driver.
 
     """
@@ -49,7 +49,7 @@ class StopWithSavepoint(Step):
         """Ask the driver to stop.
 
         Raises:
-            NoSupervisorError: Nobody would start the job again; since the lease was taken, the supervisor has died.
+            NoSupervisorError: The supervisor has died since the lease was taken; nothing would start the job again.
 
         """
         if self._earlier() is None and not self._is_stopped_for_good():
@@ -69,7 +69,7 @@ class StopWithSavepoint(Step):
         return Finding(Status.DONE, f"request {request.state}, no live driver")
 
     def finish(self) -> str | None:
-        """Take the driver's savepoint, or make one."""
+        """Return the driver's savepoint, or make one."""
         change = self.change
         savepoint = self._earlier() or self._savepoint()
         if savepoint is not None and change.run() is not None:
@@ -81,7 +81,7 @@ class StopWithSavepoint(Step):
         return savepoint
 
     def patience_ms(self) -> int:
-        """Return how long the epoch in flight may take: the driver lets it end."""
+        """Return the time for the epoch in flight: the driver lets it end."""
         return patience_ms(self.change.catalog.epochs, self.change.job)
 
     def recorded(self, run: RescaleRunRecord) -> str | None:
@@ -118,7 +118,7 @@ class StopWithSavepoint(Step):
         return None if run is None else run.savepoint
 
     def _is_stopped_for_good(self) -> bool:
-        """Return whether an earlier attempt did everything: it answered the request and gave the lease back."""
+        """Return whether an earlier attempt completed the stop: it answered the request and released the lease."""
         catalog = self.change.catalog
         if not self.for_good or catalog.leases.find(self.change.job) is not None:
             return False
@@ -138,9 +138,9 @@ class StopWithSavepoint(Step):
         return request
 
     def _pin_resume_point(self, request: RequestRecord) -> str:
-        """Make a savepoint of what the next driver would resume from: the newest epoch, or a requested savepoint.
+        """Make a savepoint of the next driver's resume point: the newest epoch, or a requested savepoint.
 
-        A claimed generation keeps the supervisor and late drivers away.
+        A claimed generation blocks the supervisor and late drivers.
 
         Raises:
             GenerationClaimedError: A driver came first; look again.
@@ -153,10 +153,10 @@ class StopWithSavepoint(Step):
             job = change.catalog.jobs.get(change.job)
             savepoints = kind_of(job).savepoints
             result = savepoints.pin(change.catalog, change.savepoint_name, self.reason, claimed.generation)
-            # Answer the request here: otherwise the next driver would find it and stop.
+            # Answer the request here: otherwise the next driver would stop on it.
             change.catalog.requests.finish(request.id, result=result)
         except BaseException as error:
-            # Also at Ctrl-C: a generation left open keeps every driver away.
+            # Also at Ctrl-C: an open generation blocks every driver.
             told = str(error) if isinstance(error, StatecoreError) else f"ended by {type(error).__name__}"
             change.catalog.generations.end(change.job, claimed.generation, state="failed", error=told)
             raise

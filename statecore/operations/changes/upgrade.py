@@ -1,4 +1,4 @@
-"""The steps of an upgrade that a rescale does not have: check the new job file, and replace the old one."""
+"""The steps that only an upgrade has: check the new job file, and replace the old one."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class BeginUpgrade(TakeLease):
         )
 
     def finish(self) -> None:
-        """Try a query where Spark may refuse it."""
+        """Try a new query file on the query's checkpoint."""
         job, checked = self.change.catalog.jobs.get(self.change.job), self._check().result
         checkpoint = kind_of(job).checkpoint_to_try()
         if checkpoint is None:
@@ -113,7 +113,7 @@ class ReplaceArtifact(Step):
     artifact: str
 
     def finish(self) -> None:
-        """Record the new job file; the restart takes the savepoint as it is."""
+        """Record the new job file; the restart uses the savepoint unchanged."""
         run, catalog = self.required_run(), self.change.catalog
         if run.savepoint is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
@@ -129,13 +129,13 @@ class ReplaceArtifact(Step):
             old.artifact,
             old.artifact_sha256,
         )
-        # The permission to leave state behind was given to the old job file, perhaps by a rollback.
+        # The permission to drop state was for the old job file, perhaps from a rollback.
         catalog.jobs.set_desired(
             self.change.job, artifact=self.artifact, artifact_sha256=digest, allow_non_restored_state=False
         )
 
 
 def _check_of(change: Change, artifact: str) -> RequestRecord:
-    """Return the request to the supervisor to check the job file; the same one, whoever asks again."""
+    """Return the request to the supervisor to check the job file; a retry returns the same one."""
     key = f"{change.run_id}/check_job_file"
     return change.catalog.requests.send(change.job, "check_job_file", {"artifact": artifact}, key)

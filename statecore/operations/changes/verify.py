@@ -12,7 +12,7 @@ from statecore.operations.status.verification import Verification, patience_ms
 
 @dataclass(kw_only=True)
 class Verify(Step):
-    """Waits until the job is healthy at the new parallelism, then ends the run and gives the lease back.
+    """Waits until the job is healthy at the new parallelism, then ends the run and releases the lease.
 
     ``operations.status.health`` defines healthy. A job with long epochs gets more time than the caller's limit.
     """
@@ -21,7 +21,7 @@ class Verify(Step):
     expected = "a live driver at the new parallelism that keeps up"
 
     def __post_init__(self) -> None:
-        """Each process begins its own verification."""
+        """Begin a verification; each process has its own."""
         self._verification: Verification | None = None
 
     def look(self) -> Finding:
@@ -37,7 +37,7 @@ class Verify(Step):
         return Finding(Status.DONE if health.is_healthy else Status.WAITING, health.found)
 
     def end(self) -> None:
-        """End the run, with which surplus workers are given back, and give the lease back.
+        """End the run, which releases surplus workers, and release the lease.
 
         Raises:
             LeaseHeldError, UnknownRecordError: The lease is lost: the job was restored, and keeps its workers.
@@ -54,10 +54,10 @@ class Verify(Step):
                 state = "being rolled back" if run.is_given_up else run.state
                 raise StepFailedError(
                     f"found run {run.run_id!r} {state}, error {run.error!r}, when its job was verified; expected "
-                    "nobody to end it meanwhile; begin a new run"
+                    "it to be running; begin a new run"
                 )
         change.catalog.leases.release(change.job, change.run_id)
 
     def patience_ms(self) -> int:
-        """Return how long epochs and the backlog need, judged by recent epochs."""
+        """Return the time that epochs and the backlog need, by recent epochs."""
         return patience_ms(self.change.catalog.epochs, self.change.job)

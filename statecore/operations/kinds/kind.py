@@ -27,9 +27,9 @@ class JobKind(ABC):
         options: Options of ``register`` that name what this kind needs, by field of the job.
         file: How the file with its program is checked.
         program: The driver's program.
-        methods: Rescale methods that it can have.
-        ends_earlier_drivers: Whether the supervisor ends an earlier driver before it starts the next one: where no
-            store refuses a second one's commits.
+        methods: Rescale methods that it supports.
+        ends_earlier_drivers: Whether the supervisor kills an earlier driver before it starts the next one, because no
+            store refuses the earlier one's commits.
 
     """
 
@@ -68,13 +68,13 @@ class JobKind(ABC):
         """Return the newest committed epoch or batch, in words; None before the first.
 
         Raises:
-            StatecoreError: It cannot be read.
+            StatecoreError: The checkpoint cannot be read.
 
         """
 
     @abstractmethod
     def require_rescalable(self, parallelism: int, method: str, max_parallelism: int | None) -> None:
-        """Refuse a rescale that this kind cannot have.
+        """Refuse a rescale that this kind does not support.
 
         Args:
             parallelism: The target.
@@ -89,10 +89,10 @@ class JobKind(ABC):
 
     @abstractmethod
     def require_statecore_job(self, what: str, remedy: str) -> None:
-        """Refuse what a query of Spark's own cannot have.
+        """Refuse an operation that queries of Spark's own do not support.
 
         Args:
-            what: What was asked for.
+            what: The operation, for the message.
             remedy: What to do instead.
 
         Raises:
@@ -102,10 +102,10 @@ class JobKind(ABC):
 
     @abstractmethod
     def policy_method(self, asked: str | None) -> dict[str, str]:
-        """Return the settings of a policy that the kind decides, ``method``; empty where a policy may choose.
+        """Return the policy settings that the kind fixes (``method``); empty if a policy may choose.
 
         Raises:
-            ConfigurationError: A policy of this kind cannot have the method that was asked for.
+            ConfigurationError: A policy of this kind cannot have the requested method.
 
         """
 
@@ -119,13 +119,13 @@ class JobKind(ABC):
 
         Args:
             start_from: The savepoint: a path, a path in the job's store, or a URL.
-            name: Name of what is made for the start.
-            roll_back: Whether newer epochs or batches may be left behind.
-            claim: Whether the job shall own the savepoint.
-            report: Is told the number of files done, and of all.
+            name: Name of the copy made for the start.
+            roll_back: Whether to discard newer epochs or batches.
+            claim: Whether the job takes ownership of the savepoint.
+            report: Called with the number of files done, and of all.
 
         Raises:
-            ConfigurationError, CheckpointRefusedError: Newer ones would be left behind without ``roll_back``.
+            ConfigurationError, CheckpointRefusedError: Newer ones exist, and ``roll_back`` is not set.
             StatecoreError: The savepoint cannot be read.
 
         """
@@ -144,7 +144,7 @@ class JobKind(ABC):
     def rescale_plan(
         self, parallelism: int, max_parallelism: int | None, method: RescaleMethod
     ) -> RescalePlan | ShownCheckpoint | None:
-        """Return what a rescale would hand over: the plan of a job's state, or a query's checkpoint as it is.
+        """Return the plan of a job's state, or the description of a query's checkpoint.
 
         Returns:
             None for a job that has not committed an epoch.
@@ -156,4 +156,4 @@ class JobKind(ABC):
 
     @abstractmethod
     def checkpoint_to_try(self) -> str | None:
-        """Return the URL of the checkpoint on which Spark may refuse a new file; None if it refuses none."""
+        """Return the URL of the checkpoint to try a new query file on; None if no trial is needed."""

@@ -35,7 +35,7 @@ class SparkQuery(JobKind):
 
     @staticmethod
     def max_parallelism(parallelism: int) -> int:
-        """Return the most: a query has no key groups."""
+        """Return the upper limit: a query has no key groups."""
         return MAX_KEY_GROUPS
 
     @property
@@ -74,7 +74,7 @@ class SparkQuery(JobKind):
         return {"method": "rewrite"}
 
     def start_first(self, parallelism: int) -> str:
-        """Return that it starts at the number of partitions that it has."""
+        """Return the start at its present number of partitions."""
         return f"first: `statecore start {self.job.name}`, or the DAG start"
 
     def beginning(self, start_from: str, name: str, *, roll_back: bool, claim: bool, report: Report) -> dict[str, Any]:
@@ -84,15 +84,15 @@ class SparkQuery(JobKind):
         return {"checkpoint": made.url, "parallelism": made.partitions}
 
     def restarting(self, run: RescaleRunRecord, max_parallelism: int | None) -> dict[str, Any]:
-        """Return the run's checkpoint; an upgrade goes on from the one that the job has."""
+        """Return the run's checkpoint; an upgrade resumes from the job's own."""
         return {"checkpoint": run.rescaled}
 
     def rescale_plan(self, parallelism: int, max_parallelism: int | None, method: RescaleMethod) -> ShownCheckpoint:
-        """Return what its checkpoint holds."""
+        """Describe its checkpoint."""
         return show(open_checkpoint(current_checkpoint(self.job)))
 
     def checkpoint_to_try(self) -> str | None:
-        """Return the checkpoint that it goes on from, if it has a batch."""
+        """Return the checkpoint that it resumes from, if it has a batch."""
         return None if newest_batch(self.job) is None else current_checkpoint(self.job)
 
 
@@ -100,13 +100,13 @@ def require_settled(job: JobRecord) -> None:
     """Refuse to change a query that was rolled back and has not started since.
 
     Raises:
-        ConfigurationError: Its next driver has yet to find out which checkpoint it goes on from.
+        ConfigurationError: Its next driver has not selected a checkpoint yet.
 
     """
     if job.left_checkpoint is not None:
         raise ConfigurationError(
             f"found that job {job.name!r} was rolled back and no driver has started since; expected one, which "
-            f"goes on from {job.checkpoint} or {job.left_checkpoint}; wait for it, or remove what keeps it from "
+            f"resumes from {job.checkpoint} or {job.left_checkpoint}; wait for it, or remove what keeps it from "
             "starting: see `statecore status`"
         )
 

@@ -49,7 +49,7 @@ class StatecoreJob(JobKind):
         return None if newest is None else f"epoch {newest.epoch} of lineage {newest.lineage}"
 
     def require_rescalable(self, parallelism: int, method: str, max_parallelism: int | None) -> None:
-        """Refuse nothing: a job can have every method."""
+        """Refuse nothing: a job supports every method."""
 
     def require_statecore_job(self, what: str, remedy: str) -> None:
         """Refuse nothing: this is one."""
@@ -64,7 +64,7 @@ class StatecoreJob(JobKind):
         return {}
 
     def start_first(self, parallelism: int) -> str:
-        """Return that the start itself changes the parallelism."""
+        """Return a start at the new parallelism."""
         name = self.job.name
         return f"at the new parallelism: `statecore start {name} --parallelism {parallelism}`, or the DAG start"
 

@@ -1,1 +1,1 @@
-"""How a job is doing, and what to do about it."""
+"""Status of jobs: figures, findings, advice and alerts."""

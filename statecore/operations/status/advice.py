@@ -1,4 +1,4 @@
-"""What is found about a job and what to do, for the person on call; some findings are alerts."""
+"""Findings about a job and what to do, for the person on call; some findings are alerts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SLOW_EPOCHS = 10
 _STREAM_STALLED_MS = 60_000
 _STARTS_WITHIN_MS = 60_000
 _FULL_MEMORY = 0.8
-# A diagnosis is told when it has lasted so long: a burst may pass by itself.
+# A diagnosis is reported once it has lasted this long: a burst may pass by itself.
 _DIAGNOSED_MS = 120_000
 # A policy is evaluated every few seconds.
 _POLICY_STALLED_MS = 300_000
@@ -26,7 +26,7 @@ _TAKEN_BACK_MS = 3_600_000
 
 
 class Alert(StrEnum):
-    """The findings that people are told about unasked; each has an entry of its name in ``docs/alerts.md``."""
+    """Findings that are sent to people; each has an entry of its name in ``docs/alerts.md``."""
 
     SUPERVISOR_DEAD = "supervisor_dead"
     CRASH_LOOP = "crash_loop"
@@ -46,10 +46,10 @@ class Alert(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is found about a job, with figures, and what to do about it.
+    """A finding about a job, with figures, and what to do about it.
 
     Attributes:
-        alert: The alert that it is, None for a finding that nobody is told about unasked.
+        alert: The alert that it fires; None if it is only shown.
 
     """
 
@@ -64,12 +64,12 @@ class Finding:
 
 
 def advice(status: JobStatus) -> list[str]:
-    """Return what to do, the most urgent first; an empty list when all is well."""
+    """Return the advice on a job, the most urgent first; empty when all is well."""
     return [each.text for each in findings(status)]
 
 
 def findings(status: JobStatus) -> list[Finding]:
-    """Return what is wrong with a job or in progress, the most urgent first."""
+    """Return problems of a job and work in progress, the most urgent first."""
     return [
         *_supervisor(status),
         *_driver(status),
@@ -157,7 +157,7 @@ def _crash_loop(status: JobStatus, failures: Sequence[GenerationRecord]) -> Find
 
 
 def _lost(status: JobStatus, last: GenerationRecord) -> Finding:
-    """Return the finding of a driver that the supervisor gave up, until the next one has settled."""
+    """Return the finding of a driver that the supervisor has given up, until the next one has settled."""
     silent_ms = (last.ended_ms or last.heartbeat_ms) - last.heartbeat_ms
     return Finding(
         f"the driver of generation {last.generation} was lost after {span(silent_ms)} without a heartbeat",

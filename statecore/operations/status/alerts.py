@@ -1,6 +1,6 @@
-"""Which alerts fire, and which changes of them people are not told yet; pure.
+"""Computes which alerts fire, and which changes have not been sent yet; pure.
 
-Every reader works out the same alerts from the same catalog. Only what people were told is remembered.
+Every reader computes the same alerts from the same catalog. Only the sent changes are stored.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class FiringAlert:
 
     Attributes:
         subject: Name of the job, or ``ALL_JOBS``.
-        found: What is found, with figures.
+        found: The finding, with figures.
         todo: What to do.
 
     """
@@ -64,7 +64,7 @@ class FiringAlert:
 
 @dataclass(frozen=True, slots=True)
 class AlertChange:
-    """A change that people are to be told about.
+    """A change of an alert, to send to people.
 
     Attributes:
         subject: Name of the job, or ``ALL_JOBS``.
@@ -80,23 +80,23 @@ class AlertChange:
 
 
 def job_alerts(status: JobStatus) -> list[FiringAlert]:
-    """Return the alerts of a job: those of the findings that ``status`` shows."""
+    """Return the alerts among the findings of a job."""
     named = [(each.alert, each) for each in findings(status) if each.alert is not None]
     return [FiringAlert(status.job.name, alert, each.found, each.todo) for alert, each in named]
 
 
 def supervisor_alerts(newest: SupervisorRecord | None, release: str, now_ms: int) -> list[FiringAlert]:
-    """Return what Airflow, of this release, finds about the supervisor: dead, or of another release.
+    """Return Airflow's alerts about the supervisor: it is dead, or of another release than Airflow.
 
-    One that was stopped in order has no record, and no alert.
+    A supervisor that was stopped in order has no record, and no alert.
     """
     if newest is None:
         return []
     if now_ms - newest.heartbeat_ms < SUPERVISOR_DEAD_MS:
         if newest.version == release:
             return []
-        found = releases_differ("Airflow", release, newest)
-        return [FiringAlert(ALL_JOBS, Alert.RELEASES_DIFFER, found.found, found.todo)]
+        problem = releases_differ("Airflow", release, newest)
+        return [FiringAlert(ALL_JOBS, Alert.RELEASES_DIFFER, problem.found, problem.todo)]
     silent = span(now_ms - newest.heartbeat_ms)
     return [
         FiringAlert(
@@ -111,12 +111,12 @@ def supervisor_alerts(newest: SupervisorRecord | None, release: str, now_ms: int
 def alert_changes(
     firing: Sequence[FiringAlert], told: Iterable[ToldAlertRecord], judged: Collection[str], now_ms: int
 ) -> list[AlertChange]:
-    """Return the changes that a channel has not told yet, or that it is telling.
+    """Return the changes that a channel has not sent yet, or is sending.
 
     Args:
         firing: The alerts that fire now.
-        told: What the channel has told.
-        judged: The subjects that were looked at. An alert of another subject is not resolved: nobody knows.
+        told: The changes that the channel has sent.
+        judged: The subjects that were checked. Alerts of other subjects are unknown, so they are not resolved.
         now_ms: Time of the look.
 
     """

@@ -15,7 +15,7 @@ from statistics import median
 from statecore.catalog import EpochRecord, SourceBacklog, over_all
 
 RATE_TOLERANCE = 0.7
-"""Share of the old rate that counts as equal: epochs after a start warm up, and rates vary."""
+"""Share of the old rate that counts as equal: a new driver warms up, and rates vary."""
 _UNITS = ("records", "bytes", "files")  # the finest first
 _EPOCHS = 3
 _HEARTBEATS = 2
@@ -43,7 +43,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether a job is healthy, and the finding in words."""
+    """Whether a job is healthy, with the figures in words."""
 
     is_healthy: bool
     found: str
@@ -51,26 +51,26 @@ class Health:
 
 def assess(evidence: Evidence) -> Health:
     """Assess the job now."""
-    found = f"{evidence.heartbeats} new heartbeats, {len(evidence.epochs)} epochs"
+    summary = f"{evidence.heartbeats} new heartbeats, {len(evidence.epochs)} epochs"
     if evidence.waiting is None:
-        return Health(False, f"{found}, backlog not measured yet")
+        return Health(False, f"{summary}, backlog not measured yet")
     total = over_all(evidence.waiting)
     unit = next((unit for unit in _UNITS if getattr(total, unit)), None)
     if unit is None:
         known = any(getattr(total, unit) is not None for unit in _UNITS)
-        found = f"{found}, {'nothing waits' if known else 'backlog unknown'}"
-        return Health(evidence.heartbeats >= _HEARTBEATS, found)
+        summary = f"{summary}, {'nothing waits' if known else 'backlog unknown'}"
+        return Health(evidence.heartbeats >= _HEARTBEATS, summary)
     waiting: int = getattr(total, unit)
     if len(evidence.epochs) < _EPOCHS:
-        return Health(False, f"{found}, {waiting} {unit} wait")
+        return Health(False, f"{summary}, {waiting} {unit} wait")
     # The first epoch loads its state.
     rate, old = processing_rate(evidence.epochs[1:]), processing_rate(evidence.before)
     expected = RATE_TOLERANCE * evidence.share * (old or 0.0)
     amounts = (getattr(over_all(each.backlog), unit) for each in evidence.epochs)
     first: int = next((amount for amount in amounts if amount is not None), waiting)
     keeps_up = waiting < first or (rate is not None and rate >= expected)
-    found = f"{found}, {waiting} {unit} wait after {first}, {rate or 0:.0f} rows/s of at least {expected:.0f}"
-    return Health(keeps_up, found)
+    summary = f"{summary}, {waiting} {unit} wait after {first}, {rate or 0:.0f} rows/s of at least {expected:.0f}"
+    return Health(keeps_up, summary)
 
 
 def processing_rate(epochs: Sequence[EpochRecord]) -> float | None:

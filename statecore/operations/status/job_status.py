@@ -1,4 +1,4 @@
-"""How a job stands: everything that the catalog knows about it, for `status`, `jobs` and Airflow's pages."""
+"""Status of a job: all its records in the catalog, for `status`, `jobs` and Airflow's pages."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class JobStatus:
     """A job and all records about it at one time: generations newest first, the newest savepoint and rescale run.
 
     ``alive`` says whether the newest generation runs, and ``supervised`` whether the supervisor does.
-    ``failed_rescales`` are those of the policy in a row, newest first. ``release`` is that of the program that looks.
-    ``topics`` is what waits in each partition that the job reads of Kafka, if any.
+    ``failed_rescales`` are those of the policy in a row, newest first. ``release`` is that of the calling program.
+    ``topics`` has the backlog of each Kafka partition that the job reads, if any.
     """
 
     job: JobRecord
@@ -85,7 +85,7 @@ class JobStatus:
 
     @property
     def crash_loops(self) -> bool:
-        """Whether driver after driver fails."""
+        """Whether drivers keep failing."""
         return self.job.desired_state == "running" and len(self.failures) >= _MANY_FAILURES
 
     @property
@@ -96,7 +96,7 @@ class JobStatus:
 
     @property
     def last_failure(self) -> GenerationRecord | None:
-        """The newest generation that failed, whatever came after it."""
+        """The newest generation that failed, even if others followed."""
         return next((each for each in self.generations if each.state == "failed"), None)
 
     @property
@@ -141,7 +141,7 @@ class Summary:
 
 
 def job_status(catalog: Catalog, job: JobRecord) -> JobStatus:
-    """Look up how a job stands."""
+    """Read the status of a job."""
     generations, policy = catalog.generations.of(job.name, limit=HISTORY), catalog.policies.find(job.name)
     supervisor = catalog.supervisors.last()
     return JobStatus(

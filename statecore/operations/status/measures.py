@@ -1,4 +1,4 @@
-"""What is measured of each job, under the names that monitoring sees; pure.
+"""The metrics of each job, under their public names; pure.
 
 Names and units are OpenTelemetry's; Prometheus sees ``statecore.job.epoch.age`` in ``s`` as
 ``statecore_job_epoch_age_seconds``. An unknown figure has no point, which is not the same as zero.
@@ -21,13 +21,13 @@ Point = tuple[float, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class JobSample:
-    """A job at one time.
+    """The figures of a job at one time.
 
     Attributes:
-        status: How it is doing.
-        waiting_rows: Rows that wait in its sources, estimated for those that count files; None when unknown.
+        status: Status of the job.
+        waiting_rows: Backlog in rows, estimated for sources that count files; None when unknown.
         rescales: Its rescale runs in the catalog, by state.
-        epochs: Those committed since the last sample, in order.
+        epochs: Epochs committed since the last sample, in order.
 
     """
 
@@ -43,7 +43,7 @@ class Measure:
 
     Attributes:
         unit: UCUM; empty for a plain number.
-        text: What it is.
+        text: Its description.
         read: Returns its points.
         is_counter: Whether it only grows.
 
@@ -83,7 +83,7 @@ def _one(read: Callable[[JobStatus], float | None]) -> Callable[[JobSample], Ite
 
 
 def _of_epoch(read: Callable[[EpochRecord], float | None]) -> Callable[[JobSample], Iterator[Point]]:
-    return _one(lambda found: None if found.figures.epoch is None else read(found.figures.epoch))
+    return _one(lambda status: None if status.figures.epoch is None else read(status.figures.epoch))
 
 
 def _per_source(read: Callable[[SourceBacklog], float | None]) -> Callable[[JobSample], Iterator[Point]]:
@@ -138,31 +138,31 @@ JOB_MEASURES = (
     Measure("statecore.job.driver.state", "", "1 for the state of the newest driver, 0 for others", _driver_state),
     Measure(
         "statecore.job.desired.running", "", "1 if the job should run, else 0",
-        _one(lambda found: float(found.job.desired_state == "running")),
+        _one(lambda status: float(status.job.desired_state == "running")),
     ),
     Measure(
         "statecore.job.driver.starts", "", "Drivers started so far: the newest generation",
-        _one(lambda found: None if found.generation is None else found.generation.generation), is_counter=True,
+        _one(lambda status: None if status.generation is None else status.generation.generation), is_counter=True,
     ),
     Measure(
         "statecore.job.driver.failures", "", "Drivers that failed in a row, 0 once one has settled",
-        _one(lambda found: len(found.failures)),
+        _one(lambda status: len(status.failures)),
     ),
     Measure(
         "statecore.job.parallelism", "", "Subtasks that the job runs with",
-        _one(lambda found: found.generation.parallelism if found.generation and found.alive else found.job.parallelism),
+        _one(lambda at: at.generation.parallelism if at.generation and at.alive else at.job.parallelism),
     ),
     Measure(
         "statecore.job.max_parallelism", "", "Upper limit of the parallelism",
-        _one(lambda found: found.job.max_parallelism),
+        _one(lambda status: status.job.max_parallelism),
     ),
     Measure(
         "statecore.job.workers.ready", "", "Workers of its cluster that are ready",
-        _one(lambda found: None if found.cluster is None else found.cluster.ready_workers),
+        _one(lambda status: None if status.cluster is None else status.cluster.ready_workers),
     ),
     Measure(
         "statecore.job.workers.desired", "", "Workers that its cluster should have",
-        _one(lambda found: None if found.cluster is None else found.cluster.desired_workers),
+        _one(lambda status: None if status.cluster is None else status.cluster.desired_workers),
     ),
     Measure("statecore.job.lineage", "", "Lineage of the newest epoch", _of_epoch(lambda epoch: epoch.lineage)),
     Measure("statecore.job.epoch", "", "Number of the newest epoch", _of_epoch(lambda epoch: epoch.epoch)),
@@ -172,7 +172,7 @@ JOB_MEASURES = (
     ),
     Measure(
         "statecore.job.savepoint.timestamp", "s", "When the newest savepoint was taken",
-        _one(lambda found: None if found.savepoint is None else found.savepoint.created_ms / 1000),
+        _one(lambda status: None if status.savepoint is None else status.savepoint.created_ms / 1000),
     ),
     Measure(
         "statecore.job.state.rows", "", "Rows of keyed state after the newest epoch",

@@ -16,12 +16,12 @@ RESTART_LOOP = 2
 _GENERATIONS, _EPOCHS_SINCE, _EPOCHS_BEFORE = 20, 50, 20
 # Health needs three epochs; they may take longer at a smaller size, and the first one loads its state.
 _PATIENCE_EPOCHS, _LONGEST_PATIENCE_MS = 8, 3_600_000
-# In multiples of the time that the backlog takes at the old rate: a new driver is slow at first.
+# Factor on the time to drain the backlog at the old rate: a new driver is slow at first.
 _PATIENCE_BACKLOGS = 2
 
 
 def patience_ms(epochs: Epochs, job: str) -> int:
-    """Return how long to wait for epochs, judged by recent epochs and the backlog; an hour at most.
+    """Return the time to wait for epochs, by recent epochs and the backlog; an hour at most.
 
     A job whose epochs take minutes cannot prove its health within seconds, nor can one whose next epoch reads the whole
     backlog of an outage.
@@ -80,8 +80,8 @@ class Verification:
                 f"expected {self._parallelism}; another run changed the job, so begin a new one"
             )
         health = assess(self._evidence(catalog, newest))
-        found = f"generation {newest.generation} running at parallelism {self._parallelism}, {health.found}"
-        return Health(health.is_healthy, found)
+        message = f"generation {newest.generation} running at parallelism {self._parallelism}, {health.found}"
+        return Health(health.is_healthy, message)
 
     def _evidence(self, catalog: Catalog, newest: GenerationRecord) -> Evidence:
         if newest.generation != self._generation:
@@ -110,7 +110,7 @@ def _describe(generation: GenerationRecord | None) -> str:
 def failed_drivers(catalog: Catalog, job: str) -> list[GenerationRecord]:
     """Return the generations that failed since the lease was taken, or since the job was stopped, newest first.
 
-    What failed before the stop did not have the new parallelism.
+    Generations that failed before the stop did not have the new parallelism.
     """
     lease = catalog.leases.find(job)
     before = 0 if lease is None else lease.before.generation

@@ -1,1 +1,1 @@
-"""What a supervisor does in each pass."""
+"""The supervisor's work: drivers, clusters, checks, alerts and metrics."""

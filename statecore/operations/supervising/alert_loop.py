@@ -1,4 +1,4 @@
-"""Tells people about alerts, in a loop on a thread of its own: a webhook that hangs delays nothing else."""
+"""Sends alerts to people, in a loop on its own thread: a webhook that hangs delays nothing else."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ WEBHOOK_VARIABLE = "STATECORE_WEBHOOK"
 
 
 class AlertLoop:
-    """Tells each change of an alert once.
+    """Sends each change of an alert once.
 
     Args:
-        catalog: The figures, and what was told.
-        channel: Name of this way to tell people; several loops of one channel tell each change once.
+        catalog: The figures, and the changes already sent.
+        channel: Name of the channel; several loops of one channel send each change once.
         send: Delivers a message; an error that it raises is logged, and the message is sent again later.
 
     """
@@ -50,11 +50,11 @@ class AlertLoop:
         self._repeating.start()
 
     def stop(self) -> None:
-        """End the loop without waiting for a message that hangs: the next process tells it."""
+        """End the loop without waiting for a message that hangs: the next process sends it."""
         self._repeating.stop()
 
     def step(self) -> None:
-        """Look once, and tell what has changed.
+        """Look once, and send the changes.
 
         Raises:
             CatalogError: The catalog cannot be reached.
@@ -75,9 +75,9 @@ class AlertLoop:
 
 
 def webhook_sender() -> Callable[[str], None]:
-    """Return what posts to the webhook that the environment names; without one, alerts are only logged.
+    """Return a function that posts to the environment's webhook; without one, alerts are only logged.
 
-    Removes the address from the environment: the code of jobs inherits that, and the address is a secret.
+    Removes the address, a secret, from the environment, because job code inherits it.
     """
     url = os.environ.pop(WEBHOOK_VARIABLE, "")
     if not url:
@@ -89,22 +89,22 @@ def webhook_sender() -> Callable[[str], None]:
 
 
 def job_statuses(catalog: Catalog) -> dict[str, JobStatus]:
-    """Return how each job stands, by name; a job whose records cannot be read is logged and left out.
+    """Return the status of each job, by name; a job whose records cannot be read is logged and omitted.
 
     Raises:
         CatalogError: The catalog cannot be reached.
 
     """
-    found = {}
+    by_name = {}
     for job in catalog.jobs.all():
         try:
-            found[job.name] = job_status(catalog, job)
+            by_name[job.name] = job_status(catalog, job)
         except Exception as error:
             if type(error) is CatalogError:
                 raise
-            # The other jobs may be ill as well.
+            # The other jobs may have alerts, too.
             log.error("how job %r stands cannot be read: %s", job.name, error)
-    return found
+    return by_name
 
 
 def firing_alerts(found: Iterable[JobStatus]) -> list[FiringAlert]:
@@ -115,12 +115,12 @@ def firing_alerts(found: Iterable[JobStatus]) -> list[FiringAlert]:
 def untold_changes(
     catalog: Catalog, channel: str, found: Mapping[str, JobStatus], supervisor: SupervisorRecord | None = None
 ) -> list[AlertChange]:
-    """Return the changes of alerts that a channel has not told.
+    """Return the changes of alerts that a channel has not sent.
 
     Args:
-        catalog: What was told.
+        catalog: The changes already sent.
         channel: The channel.
-        found: How each job stands.
+        found: Status of each job, by name.
         supervisor: The supervisor that acted last, for Airflow's loop; None in the supervisor itself, which cannot be
             dead.
 
@@ -131,10 +131,10 @@ def untold_changes(
 
 
 def claim(alerts: Alerts, channel: str, change: AlertChange, ttl_ms: int) -> bool:
-    """Claim to tell a change; of several processes, one succeeds."""
+    """Claim a change to send; of several processes, one succeeds."""
     return alerts.claim(channel, change.subject, change.alert, firing=change.firing, ttl_ms=ttl_ms)
 
 
 def confirm(alerts: Alerts, channel: str, change: AlertChange) -> None:
-    """Record that people were told of a change."""
+    """Record that a change was sent."""
     alerts.confirm(channel, change.subject, change.alert, firing=change.firing)

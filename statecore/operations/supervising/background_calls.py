@@ -1,4 +1,4 @@
-"""Calls beside each other, so that one that hangs keeps no other waiting."""
+"""Runs calls in parallel threads, so that one that hangs does not delay the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class BackgroundCalls:
         self._begun: list[threading.Thread] = []
 
     def begin(self, name: str, call: Callable[[], None]) -> None:
-        """Make a call, which must not raise; skip it while the last one of this name is under way."""
+        """Make a call, which must not raise; skip it while the previous one of this name runs."""
         last = self._pending.get(name)
         if last is None or not last[0].is_alive():
             # A thread of a pool would keep the process alive.
@@ -39,13 +39,13 @@ class BackgroundCalls:
         self._begun.clear()
 
     def hung(self, after_s: float) -> dict[str, float]:
-        """Return the calls that have been under way for so long, with their seconds."""
+        """Return the calls that have run for at least ``after_s``, with their seconds."""
         now_s = time.monotonic()
         pending = {name: now_s - begun_s for name, (thread, begun_s) in self._pending.items() if thread.is_alive()}
         return {name: seconds for name, seconds in pending.items() if seconds >= after_s}
 
     def close(self, timeout_s: float) -> None:
-        """Begin no further call, and wait up to ``timeout_s`` for those under way."""
+        """Begin no further call, and wait up to ``timeout_s`` for the running ones."""
         self._closed = True
         _join([thread for thread, _ in self._pending.values()], timeout_s)
 

@@ -1,4 +1,4 @@
-"""What killed drivers leave behind on the supervisor's machine, and what the catalog need not remember for ever."""
+"""Removes files of killed drivers on the supervisor's machine, and old records in the catalog."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOG = re.compile(r"(?P<job>.+)-(?P<generation>\d+)\.log")
 
 
 class Cleanup:
-    """Removes left-overs once an hour.
+    """Removes old files and records once an hour.
 
     Args:
         catalog: The catalog.
@@ -32,7 +32,7 @@ class Cleanup:
         self._due_ms = 0
 
     def remove(self, jobs: Sequence[str]) -> None:
-        """Remove what is old of these jobs, if an hour has passed since the last time.
+        """Remove old files and records of these jobs, if an hour has passed since the last time.
 
         In this order: old generations, requests and rescale runs in the catalog; logs of generations that the catalog
         does not know; temporary folders of dead drivers.
@@ -45,11 +45,11 @@ class Cleanup:
             self._catalog.jobs.forget_history(job)
         known = {(job, each.generation) for job in jobs for each in self._catalog.generations.of(job)}
         for file in self._logs_dir.glob("*.log"):
-            found = _LOG.fullmatch(file.name)
+            match = _LOG.fullmatch(file.name)
             if (
-                found is not None
-                and found["job"] in jobs
-                and (found["job"], int(found["generation"])) not in known
+                match is not None
+                and match["job"] in jobs
+                and (match["job"], int(match["generation"])) not in known
                 and file.stat().st_mtime * 1000 < now_ms - KEPT_MS
             ):
                 file.unlink(missing_ok=True)

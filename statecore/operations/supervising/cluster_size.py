@@ -1,4 +1,4 @@
-"""Brings clusters to their desired size, and reports the size that they have."""
+"""Resizes clusters to their desired size, and reports their present size."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from statecore.errors import ClusterBusyError, ClusterError
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 60.0
-"""Trouble that passes sooner is waited out: throttling, another change of the group, a master that restarts."""
+"""Errors that pass sooner are not reported: throttling, another change of the group, a master that restarts."""
 
 
 class ClusterTending:
-    """Takes one step with a cluster at a time; steps with two clusters may be taken at once."""
+    """Takes one step with a cluster at a time; different clusters may be handled at once."""
 
     def __init__(self, clusters: Clusters) -> None:
         self._clusters = clusters
@@ -27,13 +27,13 @@ class ClusterTending:
         self._empty_since_s: dict[str, float] = {}
 
     def tend(self, name: str) -> None:
-        """Take the next step towards a cluster's desired size, and report its size or what prevents it."""
+        """Take the next step towards a cluster's desired size, and report its size or the error."""
         # Read now, because the call may have waited for its turn.
         record = self._clusters.get(name)
         size, trouble = self._step(record)
         message = self._told(record, trouble)
         if size is None:
-            # Trouble that may pass leaves the known size as it is.
+            # An error that may pass does not change the reported size.
             known = message is None
             size = ClusterSize(
                 running=record.desired_workers,
@@ -70,7 +70,7 @@ class ClusterTending:
             return None, trouble or error
 
     def _claim(self, record: ClusterRecord, cluster: Cluster) -> None:
-        """Refuse workers that are processes of another host: to start them here as well would double them.
+        """Refuse a cluster whose worker processes run on another host: starting them here would double them.
 
         Once none of them has been ready for a while, their host is given up, and this one starts its own.
         """
@@ -90,7 +90,7 @@ class ClusterTending:
         )
 
     def _told(self, record: ClusterRecord, trouble: ClusterError | OSError | None) -> str | None:
-        """Return what to report of an error; None without one, and while it may pass by itself."""
+        """Return the error to report; None without one, and while it may pass by itself."""
         if not isinstance(trouble, ClusterBusyError):
             self._busy_since_s.pop(record.name, None)
             return None if trouble is None else str(trouble)

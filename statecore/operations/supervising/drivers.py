@@ -1,4 +1,4 @@
-"""The processes of the drivers on this host: started here, or by the supervisor before."""
+"""Manages the driver processes on this host, including those of the previous supervisor."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Drivers:
     Drivers of two jobs may be handled at once.
 
     Args:
-        generations: Knows the generations and their processes.
+        generations: Records the generations and their processes.
         logs_dir: Directory for the drivers' output.
         launch: Returns the command that runs a driver.
 
@@ -85,10 +85,10 @@ class Drivers:
                 self._collect(job, generation)
 
     def kill_overdue(self, history: Sequence[GenerationRecord], now_ms: int) -> None:
-        """Kill drivers whose generation ended long ago: they would keep the executors that their successor needs."""
+        """Kill drivers whose generation ended long ago: they hold executors that their successor needs."""
         overdue = [each for each in history if each.ended_ms is not None and now_ms - each.ended_ms > _OVERDUE_MS]
         for each in overdue:
-            # To look for a session's processes takes milliseconds; one that is gone stays gone.
+            # Looking for a session's processes takes milliseconds; a session that is gone stays gone.
             gone = self._gone.setdefault(each.job, set())
             if each.generation in gone:
                 continue
@@ -99,7 +99,7 @@ class Drivers:
                 gone.intersection_update(old.generation for old in overdue)
 
     def kill(self, generation: GenerationRecord) -> bool:
-        """Kill the driver of a generation if it runs on this host, whoever started it; tell whether it ran."""
+        """Kill the driver of a generation if it runs on this host; return whether it ran."""
         leader = self._leader(generation)
         if leader is None or not leader.members():
             return False
@@ -124,7 +124,7 @@ class Drivers:
         if driver.returncode is None:
             if not _has_exited(driver):
                 return
-            # spark-submit may have died and left the Python program behind. Kill it before collecting the exit: until
+            # spark-submit may have died while the Python program still runs. Kill it before collecting the exit: until
             # then, no other process can have this pid.
             SessionLeader.of(driver.pid).kill()
             driver.wait()
@@ -135,7 +135,7 @@ class Drivers:
         """Mark the generation failed at once if its driver exited without recording an end.
 
         Heartbeats decide liveness; this is a shortcut for the parent process, which collected the exit. An error here
-        is safe: if two drivers run at once, only one can put the manifest, and the next heartbeat stops the other.
+        is safe: if two drivers run at once, only one can commit the manifest, and the next heartbeat stops the other.
         """
         newest = self._generations.newest(job)
         if newest is None or newest.generation != generation or newest.ended:

@@ -1,7 +1,7 @@
 """The supervisor checks job files on request, because its machine has the environment that drivers run in.
 
-Whoever may trigger an upgrade must not choose the code that runs: only files below configured folders are accepted, and
-those that were registered for the job before.
+A user who may trigger an upgrade must not choose the code that runs: only files below configured folders are accepted,
+and files that were registered for the job before.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class JobFileChecks:
         self._under_way: set[int] = set()
 
     def answer(self) -> None:
-        """Begin the checks that were requested since the last call."""
+        """Start the checks requested since the last call."""
         for request in self._catalog.requests.to_supervisor():
             if request.id not in self._under_way:
                 self._under_way.add(request.id)
@@ -58,8 +58,10 @@ class JobFileChecks:
                 error = str(refusal)
             except Exception as failure:
                 log.exception("the check of %s failed", artifact)
-                found = f"{type(failure).__name__}: {failure}"
-                error = f"found that the check of {artifact} failed: {found}; expected an answer"
+                cause = f"{type(failure).__name__}: {failure}"
+                error = (
+                    f"found that the check of {artifact} failed: {cause}; expected a result; read the supervisor's log"
+                )
             result = None if digest is None else {"sha256": digest}
             self._catalog.requests.finish(request.id, result=result, error=error)
             log.info("job %r: checked %s: %s", request.job, artifact, error or f"sound, SHA-256 {digest}")

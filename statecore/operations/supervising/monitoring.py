@@ -1,4 +1,4 @@
-"""What a supervisor runs beside its passes: alerts, and metrics if asked for."""
+"""Runs alerts, and metrics if configured, beside the supervisor's passes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_EN
 def monitoring(
     catalog: Catalog, *, host: str, port: int | None, last_pass: Callable[[], Pass | None]
 ) -> Iterator[None]:
-    """Tell people about alerts; serve metrics at a port, and push them if the environment names an OTLP endpoint.
+    """Send alerts; serve metrics at a port, and push them if the environment names an OTLP endpoint.
 
     Args:
         catalog: The figures.

@@ -1,4 +1,4 @@
-"""Measures what waits in the topics of jobs while no driver runs: an outage is when the backlog grows."""
+"""Measures the backlog in the topics of jobs while no driver runs: it grows during an outage."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ INTERVAL_S = 5.0
 
 
 class StoppedTopics:
-    """Goes on measuring where a driver has left off; its settings of Kafka's clients are the supervisor's.
+    """Continues a driver's measurements; Kafka's clients use the supervisor's settings.
 
     Args:
-        catalog: Has the offsets that drivers committed, and takes the measurements.
+        catalog: Holds the committed offsets, and records the measurements.
 
     """
 
@@ -35,7 +35,7 @@ class StoppedTopics:
         self._silent: set[str] = set()
 
     def measure(self, job: str) -> None:
-        """Measure a job's topics if no driver does, and the last time is long enough ago.
+        """Measure a job's topics, if no driver does and the interval has passed.
 
         Raises:
             CatalogError: The catalog cannot be reached.
@@ -45,17 +45,17 @@ class StoppedTopics:
         if now_s < self._due_s.get(job, 0.0) or find_spec("confluent_kafka") is None:
             return
         self._due_s[job] = now_s + INTERVAL_S
-        found, newest = self._catalog.epochs.topics(job), self._catalog.generations.newest(job)
-        # A driver that is launching has yet to find its topics.
+        topics, newest = self._catalog.epochs.topics(job), self._catalog.generations.newest(job)
+        # A launching driver has not listed its topics yet.
         if (
-            found is None
+            topics is None
             or newest is None
             or (self._catalog.generations.is_alive(newest) and newest.state == "running")
         ):
             self._forget(job)
             return
         try:
-            self._measure(found, newest.generation)
+            self._measure(topics, newest.generation)
         except (SourceError, JobDefinitionError) as error:
             # The next one reads the settings again, which may have been corrected.
             self._forget(job)
@@ -66,21 +66,21 @@ class StoppedTopics:
             self._silent.discard(job)
 
     def _forget(self, job: str) -> None:
-        """Leave the brokers of a job."""
+        """Close the connections to a job's brokers."""
         for key in [key for key in self._gauges if key[0] == job]:
             del self._gauges[key]
 
-    def _measure(self, found: TopicsRecord, generation: int) -> None:
-        measured = [self._measured(found.job, source) for source in found.sources]
+    def _measure(self, topics: TopicsRecord, generation: int) -> None:
+        measured = [self._measured(topics.job, source) for source in topics.sources]
         now_ms = self._catalog.now_ms()
         waiting = [SourceBacklog(each.name, **asdict(lag.waiting(each.partitions, now_ms))) for each in measured]
-        self._catalog.epochs.record_topics(found.job, found.generation, measured)
-        self._catalog.epochs.record_backlog(found.job, generation, [*waiting, *self._others(found)])
+        self._catalog.epochs.record_topics(topics.job, topics.generation, measured)
+        self._catalog.epochs.record_backlog(topics.job, generation, [*waiting, *self._others(topics)])
 
-    def _others(self, found: TopicsRecord) -> list[SourceBacklog]:
-        """Return what waited in the job's other sources when it was last known."""
-        before = self._catalog.epochs.figures(found.job).backlog
-        measured = {each.name for each in found.sources}
+    def _others(self, topics: TopicsRecord) -> list[SourceBacklog]:
+        """Return the last known backlog of the job's other sources."""
+        before = self._catalog.epochs.figures(topics.job).backlog
+        measured = {each.name for each in topics.sources}
         return [each for each in (before.sources if before is not None else ()) if each.name not in measured]
 
     def _measured(self, job: str, source: SourceTopics) -> SourceTopics:

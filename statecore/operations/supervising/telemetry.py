@@ -74,7 +74,7 @@ class Telemetry:
         return None if self._server is None else self._server.server_port
 
     def take(self, sample: Sample) -> None:
-        """Measure the newest sample, and count the epochs in it."""
+        """Use a sample as the newest, and count its epochs."""
         self._sample = sample
         for name, job in sample.jobs.items():
             self._count(name, job)
@@ -89,7 +89,7 @@ class Telemetry:
 
     def _count(self, name: str, job: JobSample) -> None:
         labels = {"job_name": name}
-        # Also 0, so that a rate is known from the first epoch on.
+        # Start at 0, so that a rate is known from the first epoch on.
         self._rows_read.add(sum(epoch.rows for epoch in job.epochs), labels)
         self._rows_written.add(sum(epoch.rows_out for epoch in job.epochs), labels)
         for epoch in job.epochs:
@@ -122,24 +122,24 @@ class Telemetry:
         return points
 
     def _fresh(self) -> Sample | None:
-        """Return the newest sample unless it is so old that it would show a job as well that no one looks at."""
-        found = self._sample
-        return found if found is not None and SystemClock().now_ms() - found.at_ms < STALE_MS else None
+        """Return the newest sample, unless it is out of date."""
+        sample = self._sample
+        return sample if sample is not None and SystemClock().now_ms() - sample.at_ms < STALE_MS else None
 
     def _jobs(self) -> float | None:
-        found = self._fresh()
-        return None if found is None else len(found.jobs)
+        sample = self._fresh()
+        return None if sample is None else len(sample.jobs)
 
     def _sampled_s(self) -> float | None:
         return None if self._sample is None else self._sample.at_ms / 1000
 
     def _pass_s(self) -> float | None:
-        found = self._last_pass()
-        return None if found is None else found.duration_s
+        last = self._last_pass()
+        return None if last is None else last.duration_s
 
     def _passed_s(self) -> float | None:
-        found = self._last_pass()
-        return None if found is None else found.ended_ms / 1000
+        last = self._last_pass()
+        return None if last is None else last.ended_ms / 1000
 
 
 def _alone(read: Callable[[], float | None]) -> Callable[[CallbackOptions], Iterable[Observation]]:

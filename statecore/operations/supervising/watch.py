@@ -1,4 +1,4 @@
-"""Samples all jobs from the catalog, on a thread of its own: who asks for metrics never waits for the database."""
+"""Samples all jobs from the catalog, on its own thread: a request for metrics never waits for the database."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from statecore.repeating import Repeating
 
 INTERVAL_S = 10.0
 STALE_MS = 60_000
-"""An older sample says nothing about the present."""
-# A supervisor that begins to act is sampled soon: only what is committed after the first sample is counted.
+"""An older sample is out of date."""
+# Sample soon after a supervisor begins to act: only epochs committed after the first sample are counted.
 _LOOK_S = 0.5
-# To learn how many rows a file has.
+# Epochs for the estimate of rows per file.
 _EPOCHS = 60
 
 
@@ -44,7 +44,7 @@ class Watch:
     Args:
         catalog: The figures.
         on_sample: Called with each sample.
-        acts: Returns whether this supervisor acts; of several, one shows the jobs.
+        acts: Returns whether this supervisor acts; of several, only that one samples the jobs.
 
     """
 
@@ -73,21 +73,21 @@ class Watch:
         """
         self._due_s = time.monotonic() + INTERVAL_S
         at_ms = SystemClock().now_ms()
-        jobs = {name: self._job(found) for name, found in job_statuses(self._catalog).items()}
+        jobs = {name: self._job(status) for name, status in job_statuses(self._catalog).items()}
         self._on_sample(Sample(at_ms, jobs))
 
     def _job(self, status: JobStatus) -> JobSample:
         name, newest = status.job.name, status.figures.epoch
         epochs: list[EpochRecord] = []
         if name not in self._seen:
-            # What was committed before this process began is not counted: its predecessor has.
+            # Epochs committed before this process began are not counted: its predecessor counted them.
             self._seen[name] = newest
         elif newest is not None:
             seen = self._seen[name]
             since_ms = 0 if seen is None else seen.committed_ms
-            found_since = self._catalog.epochs.of(name, since_ms=since_ms)
-            known = -1 if seen is None else next((n for n, each in enumerate(found_since) if _same(each, seen)), -1)
-            epochs = found_since[known + 1 :]
+            newer = self._catalog.epochs.of(name, since_ms=since_ms)
+            known = -1 if seen is None else next((n for n, each in enumerate(newer) if _same(each, seen)), -1)
+            epochs = newer[known + 1 :]
             self._seen[name] = epochs[-1] if epochs else seen
         return JobSample(status, self._waiting(status), self._catalog.runs.outcomes(name), epochs)
 

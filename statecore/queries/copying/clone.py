@@ -1,8 +1,8 @@
-"""Clones a checkpoint: a copy at its newest committed batch, from which Spark goes on as from the checkpoint itself.
+"""Clones a checkpoint: a copy at its newest committed batch, from which Spark resumes as from the original.
 
-It has the logs and what the sources keep as they are, a batch that is logged and not committed included: a sink that
-has its rows already must get the same rows again. Of the state it has the versions up to that of the newest committed
-batch. Only metadata that names files by absolute paths is written anew.
+The clone has the logs and the sources' files unchanged. That includes a batch that is logged but not committed: a sink
+that already has its rows must get the same rows again. State is cloned up to the version of the newest committed batch.
+Only metadata that names files by absolute paths is rewritten.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ def clone(checkpoint: SparkCheckpoint, target: str, report: Report = quiet, *, r
     Args:
         checkpoint: The checkpoint; it is only read.
         target: Where to: a local path or ``s3://bucket/prefix``, where nothing is, or an empty folder.
-        report: Is told the number of files done, and of all.
-        running: Whether the caller knows that the query runs. Then the clone ends with the newest batch that was
-            committed when it began, and has none that is logged only.
+        report: Called with the number of files done, and of all.
+        running: Whether the query may be running. The clone then ends with the newest batch that was committed when
+            cloning began, and omits a batch that is only logged.
 
     Raises:
         CheckpointRefusedError: The target exists, lies in the checkpoint or around it, or the query is running.
@@ -85,7 +85,7 @@ def clone(checkpoint: SparkCheckpoint, target: str, report: Report = quiet, *, r
         NotProvenError: The clone would name the checkpoint.
         StorageError: The storage fails.
 
-    A query that runs is noticed by a batch that it logs or commits in the meantime, and only by that.
+    A running query is detected only if it logs or commits a batch meanwhile.
 
     """
     for left in reversed(range(_ATTEMPTS)):
@@ -104,7 +104,7 @@ def clone(checkpoint: SparkCheckpoint, target: str, report: Report = quiet, *, r
 
 @contextmanager
 def cloned(url: str, scratch: Path) -> Iterator[SparkCheckpoint]:
-    """Give a clone of a checkpoint that is gone when the block ends.
+    """Yield a clone of a checkpoint; it is removed when the block ends.
 
     Args:
         url: The checkpoint.
@@ -123,7 +123,7 @@ def cloned(url: str, scratch: Path) -> Iterator[SparkCheckpoint]:
 
 
 def on_this_machine(checkpoint: SparkCheckpoint, folder: Path) -> SparkCheckpoint:
-    """Return a checkpoint as it is if it lies on this machine, else a clone of it in a folder that does not exist.
+    """Return a checkpoint itself if it is on this machine, else a clone of it in the new folder ``folder``.
 
     Raises:
         CheckpointError: The checkpoint cannot be cloned.
@@ -147,7 +147,7 @@ def belongs_into_clone(path: str, checkpoint: SparkCheckpoint) -> bool:
         (_LOG, checkpoint.pending or checkpoint.batch),
         (_METADATA, checkpoint.batch),
     )
-    return all(int(found[1]) <= limit for pattern, limit in newest if (found := pattern.fullmatch(path)))
+    return all(int(match[1]) <= limit for pattern, limit in newest if (match := pattern.fullmatch(path)))
 
 
 def refuse_names_of(source: str, store: LocalFileStore, files: Iterable[FileEntry]) -> None:
@@ -156,7 +156,7 @@ def refuse_names_of(source: str, store: LocalFileStore, files: Iterable[FileEntr
     Args:
         source: URL of the checkpoint.
         store: The copy.
-        files: Files of the copy; what the sources keep is not looked at, since it names their data.
+        files: Files of the copy; the sources' files are not checked, because they name the sources' data.
 
     Raises:
         NotProvenError: A file names the checkpoint; the message says which.

@@ -1,7 +1,7 @@
 """Lays out a checkpoint for another number of state partitions: everything but the rows of state.
 
-Batch numbers, the query's id, what the sources keep and a batch that is logged and not committed stay. The newest
-committed batch and that one get the new number of partitions; the logs before are history that Spark does not use.
+Query id, batch numbers, the sources' files and a batch that is logged but not committed stay unchanged. The newest
+committed batch and the logged one get the new number of partitions; Spark does not use the logs before them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def lay_out(source: SparkCheckpoint, staging: Staging, partitions: int) -> None:
-    """Write logs, sources, schemas and metadata of a checkpoint to where it is made anew.
+    """Write the logs, sources, schemas and metadata of a checkpoint into the new one.
 
     Args:
         source: The checkpoint, which is only read.
@@ -49,7 +49,7 @@ def lay_out(source: SparkCheckpoint, staging: Staging, partitions: int) -> None:
 
 
 def commit(source: SparkCheckpoint, staging: Staging, ids: UniqueIds | None) -> None:
-    """Let the newest commit name the new files of state, where it names files (state checkpoint format 2)."""
+    """Write the newest commit with the ids of the new state files (state checkpoint format 2)."""
     if source.commit.unique_ids is None:
         return
     path = f"{COMMITS}/{source.batch}"

@@ -1,16 +1,16 @@
-"""A place for a new checkpoint, which appears at its target whole or not at all.
+"""Builds a new checkpoint, which appears at its target whole or not at all.
 
 Locally, the checkpoint is made in a sibling folder and renamed at the end::
 
     .<name>.attempt-<token>/lock            held until the attempt ends, however it ends
     .<name>.attempt-<token>/checkpoint/     becomes <name>
 
-In S3, which has no rename, what need not be made here is copied to the target at once, the rest is made in a local
-folder and uploaded; the logs, which make it a checkpoint, come last. Meanwhile an object says that it is not whole::
+S3 has no rename. Unchanged files are copied to the target at once; changed files are written to a local folder and
+uploaded. The logs come last, because they make it a checkpoint. Meanwhile an object marks it as incomplete::
 
-    .statecore-incomplete                   token of the attempt that is at work; deleted at the end
+    .statecore-incomplete                   token of the running attempt; deleted at the end
 
-The next attempt removes what an interrupted one has left; ``is_left_over`` knows it where there is no next one.
+The next attempt removes the files of an interrupted one; ``is_left_over`` detects them if none follows.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Staging(ABC):
 
     @abstractmethod
     def take(self, source: str, files: Sequence[FileEntry], report: Report = quiet) -> Brought:
-        """Take files of the checkpoint at ``source`` as they are.
+        """Copy files of the checkpoint at ``source`` unchanged.
 
         Raises:
             MissingFileError: A file is gone.
@@ -87,7 +87,7 @@ class Staging(ABC):
         """
 
     def settle(self) -> None:
-        """Let metadata name the target, not the place where the checkpoint is made; done at the end in any case."""
+        """Rewrite metadata to name the target instead of the staging folder; publishing does this in any case."""
         store = self.store
         for path in versioned_metadata(store):
             data = store.read(path)
@@ -132,7 +132,7 @@ class _S3(Staging):
         return small + bring(source, self.target, there, report)
 
     def claim(self) -> None:
-        """Make the target this attempt's; remove what an interrupted one has left."""
+        """Claim the target for this attempt; remove the files of an interrupted one."""
         files = files_below(self.target)
         if files and all(entry.path != INCOMPLETE for entry in files):
             raise _exists(self.target)
@@ -157,10 +157,10 @@ class _S3(Staging):
 
     def _require_ours(self) -> None:
         try:
-            found = self._store.read(INCOMPLETE).decode(errors="replace")
+            owner = self._store.read(INCOMPLETE).decode(errors="replace")
         except MissingFileError:
-            found = None
-        if found != self._token:
+            owner = None
+        if owner != self._token:
             raise CheckpointRefusedError(
                 f"found another attempt at {self.target}; expected this one alone; wait for the other, or choose "
                 "another target"
@@ -169,7 +169,7 @@ class _S3(Staging):
 
 @contextmanager
 def staged(target: str, source: str) -> Iterator[Staging]:
-    """Give a place to make a checkpoint in; publish it when the block ends, remove it when the block fails.
+    """Yield a staging area; publish the checkpoint when the block ends, remove it when the block fails.
 
     Args:
         target: A local path or ``s3://bucket/prefix``, where nothing is, or an empty folder.
@@ -188,9 +188,9 @@ def staged(target: str, source: str) -> Iterator[Staging]:
 
 
 def is_left_over(url: str) -> bool:
-    """Return whether a folder is what an interrupted attempt left, or an interrupted removal.
+    """Return whether a folder is left over from an interrupted attempt or removal.
 
-    In S3 an attempt that is at work cannot be told from one that is not: look for how long nothing was written.
+    In S3 a running attempt looks the same as an interrupted one: check how long ago the last file was written.
 
     Raises:
         StorageError: The storage fails.
@@ -224,7 +224,7 @@ def _locally(target: str) -> Iterator[Staging]:
 
 
 def _begin_attempt(final: Path) -> tuple[Path, BinaryIO]:
-    """Make a folder for an attempt, and the lock in it that ends with this process."""
+    """Make a folder for an attempt, with a lock that this process holds until it ends."""
     while True:
         folder = final.parent / f".{final.name}.attempt-{uuid.uuid4().hex[:_TOKEN]}"
         folder.mkdir()
@@ -268,7 +268,7 @@ def _remove_left_overs(final: Path) -> None:
 
 
 def _is_free(lock: Path) -> bool:
-    """Return whether no attempt holds a lock, such as one that was killed before it made it."""
+    """Return whether no attempt holds a lock; one that was killed early has no lock file."""
     try:
         # For writing, which NFS asks for.
         with lock.open("r+b") as opened:
@@ -324,11 +324,11 @@ def _exists(target: str) -> CheckpointRefusedError:
 
 
 def _sync(folder: Path) -> None:
-    """Make files durable that were made here; hard links are as durable as the files that they share."""
+    """Sync the files that this attempt wrote; hard links share the durability of their originals."""
     files: list[Path] = []
-    for found, _, names in os.walk(folder):
-        files += (path for name in names if (path := Path(found, name)).stat().st_nlink == 1)
-        files.append(Path(found))
+    for directory, _, names in os.walk(folder):
+        files += (path for name in names if (path := Path(directory, name)).stat().st_nlink == 1)
+        files.append(Path(directory))
     all_in_parallel(_sync_folder, files)
 
 

@@ -1,4 +1,4 @@
-"""Brings files of a checkpoint elsewhere, unchanged and as cheaply as the two places allow.
+"""Copies files of a checkpoint unchanged, by the cheapest way between the two stores.
 
 ============  ============================================
 local, local  a hard link; a copy where the file system has none between the two
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What was brought.
+    """The result of a copy.
 
     Attributes:
         files: Number of files.
@@ -49,7 +49,7 @@ class Brought:
 
 
 def bring(source: str, target: str, files: Sequence[FileEntry], report: Report = quiet) -> Brought:
-    """Bring files from one root to the same paths below another.
+    """Copy files from one root to the same paths below another.
 
     A local file is durable once its folder and, for a copy, the file itself are synced, which is left to the caller.
 
@@ -74,7 +74,7 @@ def _make_folders(root: Path, files: Sequence[FileEntry]) -> None:
 
 
 def _way(source: str, target: str) -> Callable[[str], bool]:
-    """Return what brings the file of a path, and says whether it became a hard link."""
+    """Return a function that copies the file at a path and returns whether it became a hard link."""
     if is_local(source) and is_local(target):
         here, there = local_path(source), local_path(target)
         return lambda path: _link_or_copy(here / path, there / path)
@@ -133,7 +133,7 @@ def _sent(work: Callable[[S3Client], None], where: object) -> bool:
         raise storage_error(error, str(where)) from error
     except (Boto3Error, OSError) as error:
         raise StorageError(
-            f"found {error} on the way of {where}; expected to upload or download it; act on the message, then retry"
+            f"found {error} for {where}; expected to upload or download it; remove the cause, then retry"
         ) from error
     return False
 

@@ -2,8 +2,8 @@
 
 ::
 
-    rescale:   old ──copy, other number of partitions──► new       the job's from its restart on
-    rollback:  new has logged nothing of its own  ──►  old         nobody has seen a batch of it
+    rescale:   old ──copy, other number of partitions──► new       the job's checkpoint from its restart on
+    rollback:  new has logged nothing of its own  ──►  old         no sink has seen a batch of it
                new has logged a batch             ──►  new         a sink may have the batch, by its number
 
 In the second case the next driver first copies ``new`` back to the old number of partitions.
@@ -22,7 +22,7 @@ def current_checkpoint(job: JobRecord) -> str:
     """Return the URL of the checkpoint that has the newest state of a query.
 
     Raises:
-        CheckpointError: A checkpoint that a rollback has left cannot be read.
+        CheckpointError: The checkpoint before a rollback cannot be read.
         StorageError: The storage fails.
 
     """
@@ -43,7 +43,7 @@ def newest_batch(job: JobRecord) -> int | None:
 
 
 def _has_begun(url: str) -> bool:
-    """Return whether a query has logged a batch in a copy, beyond those that were copied."""
+    """Return whether a query has logged a batch in a copy after the copied ones."""
     store = open_store(normal_url(url))
     origin = read_origin(store)
     copied = -1 if origin is None else origin.batch if origin.pending is None else origin.pending

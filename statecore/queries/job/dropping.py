@@ -1,7 +1,4 @@
-"""Removes copies of checkpoints that statecore made for a job and nobody needs: savepoints, and those it has left.
-
-And what was to become one, when whoever made it was killed.
-"""
+"""Removes copies of checkpoints made for a job: savepoints, replaced checkpoints, and interrupted copies."""
 
 from __future__ import annotations
 
@@ -26,14 +23,14 @@ _BATCH = 1000
 def drop_savepoint(url: str, *, progress: Callable[[int, int], None] | None = None) -> int:
     """Remove a savepoint of a query.
 
-    Safe to interrupt, and to repeat: what is left of one is no checkpoint any more.
+    Safe to interrupt and to repeat: a partly removed savepoint is no checkpoint any more.
 
     Args:
         url: The savepoint's folder.
         progress: Receives the number of files removed so far, and of all.
 
     Returns:
-        The freed bytes; less than that on a file system where other checkpoints have links to the files.
+        The freed bytes; fewer are freed on a file system where other checkpoints link to the files.
 
     Raises:
         CheckpointRefusedError: It is not a savepoint.
@@ -42,17 +39,17 @@ def drop_savepoint(url: str, *, progress: Callable[[int, int], None] | None = No
     """
     if not is_savepoint(url):
         raise CheckpointRefusedError(
-            f"found no savepoint at {url}; expected a folder <store>/{SAVEPOINTS}/NAME with {ORIGIN}, because only "
-            "what statecore took as a savepoint is dropped; remove another checkpoint by hand"
+            f"found no savepoint at {url}; expected a folder <store>/{SAVEPOINTS}/NAME with {ORIGIN}, because "
+            "statecore drops only savepoints; remove any other checkpoint by hand"
         )
     return _remove(normal_url(url).rstrip("/"), progress)
 
 
 def require_unused(catalog: Catalog, url: str) -> None:
-    """Refuse to drop a savepoint that a running rescale may need, or that is a job's checkpoint after all.
+    """Refuse to drop a savepoint that a running rescale may need, or that is a job's checkpoint.
 
     Raises:
-        SavepointInUseError: A run that has not ended began with it, or a job's query writes to it.
+        SavepointInUseError: A run that has not ended uses it, or a job's query writes to it.
 
     """
     for job in catalog.jobs.all():
@@ -70,18 +67,16 @@ def require_unused(catalog: Catalog, url: str) -> None:
 
 
 def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> Iterator[str]:
-    """Yield the checkpoints in a query's store that no job uses any more: rescales and rollbacks left them.
+    """Yield the checkpoints in a query's store that rescales and rollbacks have replaced, and interrupted copies.
 
-    And what interrupted attempts at a checkpoint or savepoint have left.
-
-    None while a run changes the job, or a rollback is not settled. Who uses what is looked up for each: the removal of
-    the one before may have taken long.
+    Yields none while a run changes the job, or while a rollback is not settled. Each is checked for use just before it
+    is yielded, because the removal of the previous one may take long.
 
     Args:
-        catalog: Knows who uses which checkpoint.
+        catalog: Records which job uses which checkpoint.
         name: The job.
-        untouched_ms: How long nothing may have been written to one. What the catalog does not know of, such as a driver
-            that outlives a change of the job, keeps its checkpoint by writing to it.
+        untouched_ms: Minimum age of the last write. A writer that the catalog does not know, such as a driver that
+            outlives a change of the job, protects its checkpoint by writing to it.
 
     Raises:
         UnknownJobError: The job is not registered.
@@ -111,7 +106,7 @@ def remove_checkpoint(url: str) -> int:
 
 
 def _written_ms(url: str) -> int:
-    """Return when something was last written to a folder, which may have no files yet."""
+    """Return the time of the last write to a folder, which may have no files yet."""
     files = [entry.modified_ms for entry in files_below(url)]
     if not files and is_local(url):
         with suppress(FileNotFoundError):

@@ -18,12 +18,12 @@ CHECKPOINTS = "checkpoints"
 
 
 def new_checkpoint(job: JobRecord, name: str) -> str:
-    """Return the URL of a checkpoint that a job may get."""
+    """Return the URL of a new checkpoint for a job."""
     return f"{open_store(job.store).url.rstrip('/')}/{safe_path(f'{CHECKPOINTS}/{name}')}"
 
 
 def is_copied(source: str, target: str) -> bool:
-    """Return whether a whole copy of a checkpoint as it is now is there, which an earlier attempt has made."""
+    """Return whether an earlier attempt has made a whole copy of a checkpoint as it is now."""
     store = open_store(target)
     origin = read_origin(store)
     if origin is None or store.size(INCOMPLETE) is not None:

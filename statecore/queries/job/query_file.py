@@ -110,8 +110,8 @@ def described(spark: SparkSession, build: Build, settings: Mapping[str, str]) ->
         raise QueryDefinitionError(_STARTS)
     if isinstance(query, DataFrame) and not query.isStreaming:
         raise QueryDefinitionError(
-            f"found a DataFrame of build(spark, settings) that is not streaming; {_EXPECTED}; read the input with "
-            "spark.readStream"
+            f"found a DataFrame returned by build(spark, settings) that is not streaming; {_EXPECTED}; read the input "
+            "with spark.readStream"
         )
     if not isinstance(query, DataStreamWriter | DataFrame):
         raise QueryDefinitionError(
@@ -122,7 +122,7 @@ def described(spark: SparkSession, build: Build, settings: Mapping[str, str]) ->
 
 @contextmanager
 def _nothing_started() -> Iterator[None]:
-    """Let the query file start no query: that would write to its sink and to its own checkpoint."""
+    """Refuse to start a query in ``build``: it would write to its sink and its own checkpoint."""
 
     def refuse(*_: object, **__: object) -> NoReturn:
         raise QueryDefinitionError(_STARTS)

@@ -1,6 +1,6 @@
 """Loads a query file; a separate program, started without credentials.
 
-It starts no Spark session, which ``build(spark, settings)`` needs: that is not called.
+It starts no Spark session, so it does not call ``build(spark, settings)``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a checkpoint says about the job that is registered for it."""
+"""Reads the number of state partitions from the checkpoint of a job that is being registered."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from statecore.storage.urls import normal_url
 
 
 def partitions_of(checkpoint: str, asked: int | None) -> int | None:
-    """Return the number of state partitions of a job's query: that of its checkpoint, which the query keeps for life.
+    """Return the number of state partitions of a job's query; an existing checkpoint fixes it.
 
     Args:
         checkpoint: Where the query's checkpoint is, or will be.
-        asked: The wanted number; None for that of the checkpoint.
+        asked: The requested number; None for the checkpoint's.
 
     Returns:
-        The number; None if nobody says one.
+        The number; None if neither gives one.
 
     Raises:
-        InvalidParallelismError: Another number is wanted than the checkpoint has.
+        InvalidParallelismError: The requested number differs from the checkpoint's.
         CheckpointError: The checkpoint cannot be read, or is a savepoint.
         StorageError: The storage fails.
 
@@ -33,11 +33,11 @@ def partitions_of(checkpoint: str, asked: int | None) -> int | None:
     batch, logged = newest_batches(open_store(normal_url(checkpoint)))
     if batch is None and logged is None:
         return asked
-    found = open_checkpoint(checkpoint).partitions
-    if asked not in (None, found):
+    partitions = open_checkpoint(checkpoint).partitions
+    if asked not in (None, partitions):
         raise InvalidParallelismError(
-            f"found parallelism {asked} for the checkpoint {checkpoint}, which has {found} state partitions; expected "
-            f"{found}, because Spark keeps the number for life; leave --parallelism out, or write a checkpoint with "
-            f"{asked}: `statecore checkpoint rescale {checkpoint} TARGET --partitions {asked}`"
+            f"found parallelism {asked} for the checkpoint {checkpoint}, which has {partitions} state partitions; "
+            f"expected {partitions}, because Spark keeps the number for life; leave --parallelism out, or write a "
+            f"checkpoint with {asked}: `statecore checkpoint rescale {checkpoint} TARGET --partitions {asked}`"
         )
-    return found
+    return partitions

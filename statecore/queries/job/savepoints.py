@@ -42,17 +42,17 @@ class QuerySavepoint:
     epoch: int
 
     def result(self) -> Mapping[str, Any]:
-        """Return what a request for it is answered with."""
+        """Return the answer to a request for this savepoint."""
         return asdict(self)
 
 
 def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, running: bool) -> QuerySavepoint:
     """Clone a query's checkpoint as it is now into the job's store, and record the clone as a savepoint.
 
-    Repeatable: a savepoint of this name is taken as it is if it is of the same batch, or the query runs.
+    Repeatable: an existing savepoint of this name is reused if it is of the same batch, or if the query runs.
 
     Args:
-        catalog: Where it is recorded.
+        catalog: Records the savepoint.
         job: The job, a query of Spark's own.
         name: Name of the savepoint.
         reason: Why, kept with it.
@@ -79,7 +79,7 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
 
 
 def record_kept(savepoints: SavepointRecords, job: JobRecord) -> tuple[int, list[StatecoreError]]:
-    """Record the savepoints that a query's store holds, in a catalog that has lost them.
+    """Record the savepoints in a query's store in a catalog that has lost them.
 
     Returns:
         How many were recorded, and why others could not be read.
@@ -123,8 +123,8 @@ def is_savepoint(url: str) -> bool:
 def lineage_of(epochs: Epochs, job: str, batch: int) -> int:
     """Return the lineage of the batches that follow a query's newest committed one.
 
-    A query's batches are numbered for its whole life. A job that goes on from an older checkpoint repeats numbers, in
-    the next lineage.
+    A query's batch numbers grow for its whole life. A job that resumes from an older checkpoint repeats numbers, in the
+    next lineage.
     """
     newest = next(iter(epochs.of(job, limit=1)), None)
     if newest is None:
@@ -133,7 +133,7 @@ def lineage_of(epochs: Epochs, job: str, batch: int) -> int:
 
 
 def _existing(url: str, checkpoint: SparkCheckpoint, name: str, *, running: bool) -> int | None:
-    """Return the batch of the savepoint that has the name already; None without one."""
+    """Return the batch of an existing savepoint of this name; None without one."""
     origin = read_origin(open_store(url))
     if origin is None:
         return None

@@ -1,4 +1,4 @@
-"""The checkpoint with which a stopped job, a query of Spark's own, begins from a savepoint."""
+"""Makes the checkpoint from which a stopped job, a query of Spark's own, starts from a savepoint."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from statecore.storage.urls import normal_url
 def begin_from(
     job: JobRecord, savepoint: str, name: str, *, roll_back: bool = False, report: Report = quiet
 ) -> SparkCheckpoint:
-    """Clone a savepoint to a checkpoint that a job may get; the savepoint stays as it is.
+    """Clone a savepoint to a new checkpoint for a job; the savepoint stays unchanged.
 
     Args:
         job: The job.
         savepoint: URL of the savepoint, or of any checkpoint of a query that does not run.
         name: Name of the new checkpoint.
-        roll_back: Whether batches may be left behind that the job has begun after the savepoint.
+        roll_back: Whether to discard batches that the job has begun after the savepoint.
         report: Called with the number of files done, and of all.
 
     Raises:
@@ -46,7 +46,7 @@ def begin_from(
 
 
 def _require_no_later(job: JobRecord, source: SparkCheckpoint) -> None:
-    """Refuse to leave batches behind.
+    """Refuse to discard batches.
 
     Raises:
         CheckpointRefusedError: The job has begun a batch that the savepoint does not have, or has another one under its
@@ -61,9 +61,8 @@ def _require_no_later(job: JobRecord, source: SparkCheckpoint) -> None:
         return
     raise CheckpointRefusedError(
         f"found batch {last} begun in {url}; expected job {job.name!r} to begin with {source.url}, which is at batch "
-        f"{source.batch} of query {source.query_id} and does not have that one; a sink may have later batches by their "
-        "number, and would skip or double what comes under it again; add --roll-back to leave them behind, or start "
-        "without --from"
+        f"{source.batch} of query {source.query_id} and lacks that batch; sinks may skip or double rows of a batch "
+        "whose number repeats; add --roll-back to leave the later batches behind, or start without --from"
     )
 
 

@@ -13,7 +13,7 @@ _REFUSED, _FAILED = 2, 1
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """End the program with the message of an error: with 2 where another attempt would find the same, else with 1."""
+    """Exit with the error's message: with code 2 if a retry would fail the same way, else with code 1."""
     try:
         yield
     except StatecoreError as error:

@@ -1,4 +1,4 @@
-"""spark-submit entry point: runs one generation of a query of Spark's own, as ``STATECORE_CATALOG`` has it."""
+"""spark-submit entry point: runs one generation of a query of Spark's own; ``STATECORE_CATALOG`` names the catalog."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from statecore.queries.rescale import rescale
 
 
 def main() -> None:
-    """Parse arguments, copy, print what was proven."""
+    """Parse arguments, copy, print the proof."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", required=True, help="checkpoint to copy")
     parser.add_argument("--target", required=True, help="where the copy appears")

@@ -1,4 +1,4 @@
-"""spark-submit entry point: tries to restart a query file on a clone of a checkpoint, whose query may run."""
+"""spark-submit entry point: tries to restart a query file on a clone of a checkpoint, while its query may run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statecore.queries.proving.query_trial import try_query
 
 
 def main() -> None:
-    """Parse arguments, try, print what was found."""
+    """Parse arguments, try the query, print the batch."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", required=True, help="checkpoint to try on; it is only read")
     parser.add_argument("--query", required=True, type=Path, help="query file")

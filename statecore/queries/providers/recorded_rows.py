@@ -1,7 +1,7 @@
-"""How many rows each state partition has, without Spark.
+"""Counts the rows of each state partition without Spark.
 
-On the HDFS-backed provider they are counted in the files. For RocksDB they are what Spark counted when it wrote a
-snapshot; where the newest version is a changelog, they are not known.
+For the HDFS-backed provider, they are counted in the files. For RocksDB, Spark recorded them in each snapshot; they are
+unknown where the newest version is a changelog.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def recorded_rows(
     Args:
         checkpoint: The checkpoint.
         operator: One of its operators.
-        done: Called when a store has been looked at.
+        done: Called after each store.
 
     Raises:
         CheckpointDamagedError: A file is missing or not whole.

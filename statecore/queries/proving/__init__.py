@@ -1,1 +1,1 @@
-"""Proof that a copy holds the same state, and that its query goes on from it."""
+"""Proves that a copy holds the same state, and that its query restarts from it."""

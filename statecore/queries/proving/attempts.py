@@ -1,9 +1,9 @@
-"""The state that an attempt at a batch left which is logged and not committed.
+"""The state written by an attempt at a batch that is logged but not committed.
 
-Some sinks skip a batch that they have already, Spark's file sink and Delta among them: Spark then commits the batch
-without computing it, and the next one starts from the state that the attempt left. A sink has a batch only when all
-of its state is written. So a copy has this state, too, beside that of the newest committed batch, from which a query
-with another sink computes the batch again.
+Some sinks, such as Spark's file sink and Delta, skip a batch that they already have. Spark then commits the batch
+without computing it, and the next batch starts from the state that the attempt wrote. A sink has a batch only after all
+state of the batch is written. So a copy needs this state too, besides that of the newest committed batch, from which a
+query with another sink recomputes the batch.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def after_attempt(checkpoint: SparkCheckpoint, scratch: Path) -> Iterator[SparkCheckpoint | None]:
-    """Give a clone of a checkpoint in which the attempt is committed; None where there is none, or not all its state.
+    """Yield a clone of a checkpoint with the attempt committed; None without an attempt, or if its state is incomplete.
 
-    In state checkpoint format 2 the commit names the files, so nobody finds those of an attempt: Spark 4.3.0 itself
-    fails when a sink skips the batch.
+    In state checkpoint format 2 the commit names the files, so the files of an attempt cannot be identified: Spark
+    4.3.0 itself fails when a sink skips the batch.
 
     Args:
         checkpoint: The checkpoint; it is only read.
@@ -55,7 +55,7 @@ def after_attempt(checkpoint: SparkCheckpoint, scratch: Path) -> Iterator[SparkC
 
 
 def check_attempt(spark: SparkSession, expected: Sequence[StoreDigest], copy: SparkCheckpoint, scratch: Path) -> None:
-    """Check that a copy has the state that an attempt left.
+    """Check that a copy has the state that an attempt wrote.
 
     Args:
         spark: The session.
@@ -64,7 +64,7 @@ def check_attempt(spark: SparkSession, expected: Sequence[StoreDigest], copy: Sp
         scratch: A local folder that does not exist, for a clone of it; it is gone afterwards.
 
     Raises:
-        NotProvenError: It has not, or another one.
+        NotProvenError: The state is missing or differs.
         CheckpointError: The copy cannot be cloned or read.
         StorageError: The storage fails.
 

@@ -1,4 +1,4 @@
-"""What a state store holds, as figures that two stores can be compared by."""
+"""Digests of the rows of state stores, to compare two stores."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def digest(rows: DataFrame, store: StateStore, *, ordered: bool) -> StoreDigest:
         list_of = Window.partitionBy("partition", "column_family_name", "key_bytes").orderBy("position")
         rows = rows.withColumn("place", f.row_number().over(list_of))
         parts.append(f.col("place"))
-    found = (
+    groups = (
         rows.withColumn("row_hash", f.xxhash64(*parts))
         .groupBy("partition", "column_family_name")
         .agg(
@@ -90,7 +90,7 @@ def digest(rows: DataFrame, store: StateStore, *, ordered: bool) -> StoreDigest:
     )
     families: dict[str, FamilyDigest] = defaultdict(FamilyDigest)
     counts, misplaced = [0] * store.partitions, [0] * store.partitions
-    for row in found:
+    for row in groups:
         family = row["column_family_name"]
         families[family] = families[family].plus(FamilyDigest(row["rows"], row["high"], row["low"]))
         counts[row["partition"]] += row["rows"]
@@ -100,10 +100,12 @@ def digest(rows: DataFrame, store: StateStore, *, ordered: bool) -> StoreDigest:
 
 def digests(spark: SparkSession, checkpoint: SparkCheckpoint, done: Callable[[], None]) -> list[StoreDigest]:
     """Read all state of a checkpoint and return the digest of each store; ``done`` is called after each."""
-    found = []
+    by_store = []
     for operator in checkpoint.operators:
         for store in operator.stores:
             with spark_failures(checkpoint.url):
-                found.append(digest(state_rows(spark, checkpoint, operator, store), store, ordered=operator.has_lists))
+                by_store.append(
+                    digest(state_rows(spark, checkpoint, operator, store), store, ordered=operator.has_lists)
+                )
             done()
-    return found
+    return by_store

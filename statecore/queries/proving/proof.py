@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What was compared, and found equal.
+    """The digests that were compared and are equal.
 
     Attributes:
         batch: The batch after which both checkpoints stand.
@@ -39,7 +39,7 @@ class Proof:
 
 
 def check_explained(digest: StoreDigest) -> None:
-    """Check that the rule which places rows explains where each row of the old layout lies.
+    """Check that each row of the old checkpoint lies where the placement rule puts it.
 
     Raises:
         CheckpointRefusedError: Some rows lie elsewhere.

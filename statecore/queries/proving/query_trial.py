@@ -1,4 +1,4 @@
-"""Tries a query file on the checkpoint of a query that may run, before anything is stopped."""
+"""Tries a query file on a clone of its checkpoint, before the running query is stopped."""
 
 from __future__ import annotations
 

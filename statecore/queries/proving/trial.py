@@ -4,11 +4,11 @@ The newest committed batch of the checkpoint is N. On the clone::
 
     offsets/N+1    offsets of batch N, so that no source has anything to read; watermark and time at 0
     commits/N+1    written by Spark once the batch is through
-    metadata       another query id, so that Spark takes the trial for a query of its own
+    metadata       another query id, so that Spark treats the trial as another query
 
-Spark restarts from a batch that is logged and not committed without asking its sources for new data, and commits none
-to them: they are asked for a next batch only, which ``trigger(once=True)`` never begins. Nothing is due at time 0: no
-row of state, timer or time to live. So state must stay as it is.
+Spark replays a batch that is logged but not committed without asking its sources for new data. It commits offsets to
+sources only before the next batch, which ``trigger(once=True)`` never begins. At time 0 no timer, time to live or row
+of state expires. So state must stay unchanged.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ def trial_restart(
 ) -> None:
     """Prove that Spark restarts a query from a checkpoint, with the state that is there.
 
-    Neither the checkpoint, nor the query's own, nor its sources and its sink are written to.
+    Nothing is written to the checkpoint, the query's own checkpoint, its sources or its sink.
 
     Args:
         spark: The session; the query gets one of its own.
         checkpoint_url: The checkpoint.
-        build: Describes the query, see ``load_query``.
+        build: Describes the query; see ``load_query``.
         settings: The settings that ``build`` gets.
         scratch: A local folder that does not exist, for the clone; on the file system of the checkpoint it costs no
             space. It is gone afterwards.
         before: Digests of the checkpoint's state, where they are known.
         limit: Time for the batch.
-        tried_on: What the checkpoint is, for messages.
+        tried_on: Name of the checkpoint, for messages.
         remedy: What to do about a query that does not restart, for messages.
 
     Raises:
@@ -100,9 +100,9 @@ def trial_restart(
 
 
 def _drop_attempt(copy: SparkCheckpoint) -> None:
-    """Remove the state that an attempt at the pending batch left, because the trial's batch has its number."""
+    """Remove the state of an attempt at the pending batch, because the trial's batch has the same number."""
     for entry in files_below(copy.url):
-        if (found := state_file(entry.path)) is not None and found.version > copy.version:
+        if (written := state_file(entry.path)) is not None and written.version > copy.version:
             copy.store.delete_all([entry.path, *checksum_paths(entry.path)])
 
 
@@ -120,7 +120,7 @@ def _log_empty_batch(copy: SparkCheckpoint) -> None:
 
 
 def _run(query: DataStreamWriter | DataFrame, copy: SparkCheckpoint, limit: timedelta) -> Mapping[str, Any] | None:
-    """Run the batch and return Spark's account of it."""
+    """Run the batch and return Spark's progress report of it."""
     started: StreamingQuery | None = None
     try:
         started = _started(query, copy)
@@ -149,7 +149,7 @@ def _started(query: DataStreamWriter | DataFrame, copy: SparkCheckpoint) -> Stre
 
 
 def _start(writer: DataStreamWriter, copy: SparkCheckpoint) -> StreamingQuery:
-    # Whatever sink, trigger and checkpoint the query has, these take their place.
+    # These replace the query's own sink, trigger and checkpoint.
     return (
         writer.format("noop")
         .option("checkpointLocation", copy.url)
@@ -172,7 +172,7 @@ class _Refusal(Exception):
 
 
 def _cause(query: StreamingQuery | None) -> str | None:
-    """Return what made a query fail, without what Spark wraps around it."""
+    """Return the innermost cause of a query's failure."""
     failure = None if query is None else query._jsq.exception()
     if failure is None or not failure.isDefined():
         return None

@@ -1,4 +1,4 @@
-"""The proof alone: whether one checkpoint is another one with a different number of state partitions."""
+"""Proves that one checkpoint is a rescaled copy of another."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def verify(
     spark: SparkSession | None = None,
     report: Report = quiet,
 ) -> Proof:
-    """Prove that a checkpoint holds what another one holds, each row where Spark looks for it.
+    """Prove that two checkpoints hold the same rows, each row where Spark looks for it.
 
     Args:
         path: The checkpoint that the other was made from.
         target: The other; neither is written to.
-        query: A file that defines ``build(spark, settings)``, for a trial restart; None does without.
+        query: A file that defines ``build(spark, settings)``, for a trial restart; None skips the trial.
         settings: The settings that ``build`` gets.
         spark: A session on this machine; None starts one.
         report: Called with the number of steps done, and of all.
@@ -58,8 +58,8 @@ def verify(
         original = on_this_machine(old, folder / "old")
         before = digests(session, original, done)
         check_counted(old, before)
-        for found in before:
-            check_explained(found)
+        for digest in before:
+            check_explained(digest)
         copy = on_this_machine(new, folder / "new")
         for each in (original, copy):
             require_whole_sources(each)

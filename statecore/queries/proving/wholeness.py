@@ -1,4 +1,4 @@
-"""Whether a checkpoint, such as a savepoint, is whole: all that its query needs is there, and can be read."""
+"""Checks that a checkpoint, such as a savepoint, is whole: all that its query needs exists and can be read."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Wholeness:
 
 
 def check_whole(url: str, *, spark: SparkSession | None = None, report: Report = quiet) -> Wholeness:
-    """Check that a query can go on from a checkpoint: read its logs, what its sources keep, and all rows of its state.
+    """Check that a query can resume from a checkpoint: read its logs, its sources' files, and all rows of state.
 
-    State of a kind that statecore does not cover is not read. Then only its files are known to be there.
+    State of a kind that statecore does not cover is not read; only the existence of its files is checked.
 
     Args:
         url: The checkpoint; it is only read.
@@ -71,7 +71,7 @@ def check_whole(url: str, *, spark: SparkSession | None = None, report: Report =
         done = steps(report, sum(len(operator.stores) for operator in checkpoint.operators))
         with workspace("verify") as folder:
             here = on_this_machine(checkpoint, folder / "here")
-            found = digests(spark or query_session(), here, done)
-            check_counted(here, found)
-            rows = sum(sum(store.rows) for store in found)
+            stores = digests(spark or query_session(), here, done)
+            check_counted(here, stores)
+            rows = sum(sum(store.rows) for store in stores)
     return Wholeness(checkpoint.url, checkpoint.batch, len(files), sum(entry.size for entry in files), rows, unread)

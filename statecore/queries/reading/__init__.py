@@ -1,1 +1,1 @@
-"""What a checkpoint of Spark says of itself: operators, logs, schemas, state files, sources."""
+"""Reads Spark's checkpoints: operators, logs, schemas, state files, sources."""

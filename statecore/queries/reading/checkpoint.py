@@ -5,7 +5,7 @@
     metadata                id of the query
     offsets/0 … N [N+1]     what each batch reads; N+1 is logged, and not committed
     commits/0 … N           batch N is the newest committed one
-    sources/                what sources keep, such as the files they have seen
+    sources/                state of the sources, such as the files they have read
     state/<operator>/<partition>[/<store>]/      state; batch N leaves version N+1
 """
 
@@ -117,7 +117,7 @@ def open_checkpoint(url: str) -> SparkCheckpoint:
         )
     batch, newest = newest_batches(store)
     if batch is None:
-        # To tell a query that has just begun from a folder of something else.
+        # Distinguish a query that has just begun from an unrelated folder.
         began = newest is not None or store.size(METADATA) is not None
         raise CheckpointRefusedError(
             f"found {'no committed batch' if began else 'no checkpoint'} in {store.url}; expected the "
@@ -156,10 +156,10 @@ def newest_batches(store: FileStore) -> tuple[int | None, int | None]:
 def require_unchanged(checkpoint: SparkCheckpoint) -> None:
     """Refuse a checkpoint that its query has written to since it was opened.
 
-    A foreign query that is idle cannot be noticed.
+    An idle query cannot be detected.
 
     Raises:
-        CheckpointRefusedError: The newest batch is another one.
+        CheckpointRefusedError: The newest batch has changed.
         StorageError: The storage fails.
 
     """
@@ -173,7 +173,7 @@ def require_unchanged(checkpoint: SparkCheckpoint) -> None:
 
 
 def read_offsets(store: FileStore, batch: int) -> OffsetLog:
-    """Read what a batch reads; errors as of ``open_checkpoint``."""
+    """Read the offset log of a batch; errors as of ``open_checkpoint``."""
     path = f"{OFFSETS}/{batch}"
     return parse_offsets(read_checked(store, path), f"{path} in the checkpoint {store.url}")
 

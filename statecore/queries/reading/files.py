@@ -1,4 +1,4 @@
-r"""Files of a checkpoint: which there are, and their bytes, compared with the checksums that Spark left beside them.
+r"""Lists and reads the files of a checkpoint; verifies them against the checksum files beside them.
 
 Two kinds of checksum files lie beside a file ``N``; each is optional:
 
@@ -156,7 +156,7 @@ def _agrees(checksums: bytes, data: bytes) -> bool:
     chunk = int.from_bytes(checksums[len(_MAGIC) : _HEADER_BYTES])
     if not checksums.startswith(_MAGIC) or chunk == 0:
         return False
-    found = b"".join(
+    actual = b"".join(
         zlib.crc32(data[start : start + chunk]).to_bytes(_CHECKSUM_BYTES) for start in range(0, len(data), chunk)
     )
-    return found == checksums[_HEADER_BYTES:]
+    return actual == checksums[_HEADER_BYTES:]

@@ -8,7 +8,7 @@
     {"logOffset": 1}          one line a source    v2 adds stateUniqueIds: {operator: [[id of a store, …] a partition]}
     -                         nothing read yet     v3 adds what the sink says
 
-``v2`` of the offset log names its sources (``id:offset``). Whatever statecore does not change stays as Spark wrote it.
+``v2`` of the offset log names its sources (``id:offset``). All that statecore does not change stays as Spark wrote it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STATE_PARTITIONS = "spark.sql.streaming.internal.stateStore.partitions"
 """Settings that fix the number of state partitions; releases of Spark differ in which they log."""
 
 UniqueIds = Mapping[int, tuple[tuple[str, ...], ...]]
-"""Operator to, for each partition, the ids of its stores' newest files."""
+"""Maps each operator to the ids of its stores' newest files, per partition."""
 
 _VERSION = re.compile(r"v([1-9][0-9]{0,8})")
 _NEWEST_OFFSETS = 2
@@ -49,7 +49,7 @@ class _CommitBody(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class OffsetLog:
-    """What one batch reads.
+    """The offsets of one batch.
 
     Attributes:
         version: Version of the format.
@@ -65,8 +65,8 @@ class OffsetLog:
     @property
     def conf(self) -> Mapping[str, str]:
         """Settings that the query keeps for life."""
-        found: Mapping[str, str] = self.metadata.get("conf", {})
-        return found
+        conf: Mapping[str, str] = self.metadata.get("conf", {})
+        return conf
 
     @property
     def watermark_ms(self) -> int:
@@ -75,9 +75,9 @@ class OffsetLog:
 
     @property
     def control(self) -> Mapping[str, Any] | None:
-        """What Spark says of a batch of its own, such as a repartition; None for a batch of the query."""
-        found: Mapping[str, Any] | None = self.metadata.get("controlBatchInfo")
-        return found
+        """Spark's description of a control batch, such as a repartition; None for a batch of the query."""
+        control: Mapping[str, Any] | None = self.metadata.get("controlBatchInfo")
+        return control
 
     def with_partitions(self, partitions: int) -> OffsetLog:
         """Return the log for another number of state partitions; settings that are absent stay absent."""
@@ -93,7 +93,7 @@ class OffsetLog:
 
 @dataclass(frozen=True, slots=True)
 class CommitLog:
-    """That one batch was committed.
+    """The commit of one batch.
 
     Attributes:
         version: Version of the format; 2 and newer belong to state checkpoint format 2.
@@ -107,13 +107,13 @@ class CommitLog:
     @property
     def unique_ids(self) -> UniqueIds | None:
         """Ids of the newest files of every store, in state checkpoint format 2."""
-        found = self.body.get(_IDS)
-        if found is None:
+        by_operator = self.body.get(_IDS)
+        if by_operator is None:
             return None
-        return {int(each): tuple(map(tuple, partitions)) for each, partitions in found.items()}
+        return {int(each): tuple(map(tuple, partitions)) for each, partitions in by_operator.items()}
 
     def with_unique_ids(self, ids: UniqueIds | None) -> CommitLog:
-        """Return the log with other ids, or without any; the rest stays as it is.
+        """Return the log with other ids, or without any; the rest stays unchanged.
 
         Raises:
             ValueError: The version of the log has no room for ids.
@@ -165,10 +165,10 @@ def version_of(first_line: str, where: str, newest: int) -> int:
         CheckpointRefusedError: The version is unknown.
 
     """
-    found = _VERSION.fullmatch(first_line.strip())
-    if found is None:
+    match = _VERSION.fullmatch(first_line.strip())
+    if match is None:
         raise _damaged(where, f"that begins with {first_line[:40]!r}", f"v1 to v{newest}")
-    version = int(found[1])
+    version = int(match[1])
     if version > newest:
         raise CheckpointRefusedError(
             f"found {where} of version {version}; expected a version up to {newest}, which Spark 4.3 writes; use a "
@@ -178,18 +178,18 @@ def version_of(first_line: str, where: str, newest: int) -> int:
 
 
 def json_object(text: str, where: str, expected: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return a JSON object as it is, once it has the fields of ``expected``.
+    """Return a JSON object unchanged; check that it has the fields of ``expected``.
 
     Raises:
         CheckpointDamagedError: The text is not such an object.
 
     """
     try:
-        found: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
-        msgspec.convert(found, expected, strict=False)
+        fields: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
+        msgspec.convert(fields, expected, strict=False)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise _damaged(where, f"that cannot be read ({error})", "the JSON that Spark writes") from error
-    return found
+    return fields
 
 
 def decoded(data: bytes, where: str) -> str:

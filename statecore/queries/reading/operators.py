@@ -1,4 +1,4 @@
-"""The stateful operators of a query, by the metadata that Spark keeps of them.
+"""Reads the stateful operators of a query from Spark's metadata.
 
 ::
 
@@ -154,21 +154,21 @@ def moved_metadata(data: bytes, where: str, root: str, partitions: int | None = 
         CheckpointRefusedError: Its version is unknown.
 
     """
-    version, found = _parse(data, where)
-    for each in found["stateStoreInfo"]:
+    version, metadata = _parse(data, where)
+    for each in metadata["stateStoreInfo"]:
         if partitions is not None:
             each["numPartitions"] = partitions
         if "stateSchemaFilePaths" in each:
-            number = found["operatorInfo"]["operatorId"]
+            number = metadata["operatorInfo"]["operatorId"]
             inside = (_inside(path, number, where) for path in each["stateSchemaFilePaths"])
             each["stateSchemaFilePaths"] = [f"{_root(root, each)}/{path}" for path in inside]
-    return f"v{version}\n{msgspec.json.encode(found).decode()}".encode()
+    return f"v{version}\n{msgspec.json.encode(metadata).decode()}".encode()
 
 
 def operator_metadata(
     store: FileStore, operator: StatefulOperator, partitions: int | None, root: str
 ) -> dict[str, bytes]:
-    """Return the metadata that is in force for a checkpoint at another root.
+    """Return an operator's current metadata for a checkpoint at another root.
 
     Args:
         store: The checkpoint that has the operator.
@@ -194,24 +194,25 @@ def _read_operator(store: FileStore, number: int, batch: int) -> StatefulOperato
     path = files[-1]
     where = _at(store, path)
     version, as_it_is = _parse(read_checked(store, path), where)
-    found = msgspec.convert(as_it_is, _Metadata)
-    if found.operatorInfo.operatorId != number:
+    metadata = msgspec.convert(as_it_is, _Metadata)
+    if metadata.operatorInfo.operatorId != number:
         raise CheckpointDamagedError(
-            f"found operator {found.operatorInfo.operatorId} in {where}; expected operator {number}; restore the "
+            f"found operator {metadata.operatorInfo.operatorId} in {where}; expected operator {number}; restore the "
             "checkpoint from a clone or a backup"
         )
     stores = tuple(
-        StateStore(number, each.storeName, each.numPartitions, each.numColsPrefixKey) for each in found.stateStoreInfo
+        StateStore(number, each.storeName, each.numPartitions, each.numColsPrefixKey)
+        for each in metadata.stateStoreInfo
     )
     schemas = (
         tuple(f"{each.folder(0)}/_metadata/schema" for each in stores)
         if version == 1
         else tuple(
-            _inside(schema, number, where) for each in found.stateStoreInfo for schema in each.stateSchemaFilePaths
+            _inside(schema, number, where) for each in metadata.stateStoreInfo for schema in each.stateSchemaFilePaths
         )
     )
-    name = found.operatorInfo.operatorName
-    properties = json_object(found.operatorPropertiesJson or "{}", where, _Properties)
+    name = metadata.operatorInfo.operatorName
+    properties = json_object(metadata.operatorPropertiesJson or "{}", where, _Properties)
     return StatefulOperator(number, name, KINDS.get(name, name), version, stores, properties, path, schemas)
 
 
@@ -222,7 +223,7 @@ def _parse(data: bytes, where: str) -> tuple[int, dict[str, Any]]:
 
 def _inside(path: str, operator: int, where: str) -> str:
     """Return the part of an absolute schema path that lies inside of a checkpoint."""
-    # By the folder of schemas, not by the root: the checkpoint may have been moved.
+    # Cut at the folder of schemas, not at the root: the checkpoint may have been moved.
     _, folder, rest = path.rpartition(f"/{_STATE}/{operator}/_stateSchema/")
     if not folder or not rest:
         raise CheckpointDamagedError(
@@ -233,7 +234,7 @@ def _inside(path: str, operator: int, where: str) -> str:
 
 
 def _root(root: str, store: Mapping[str, Any]) -> str:
-    """Return a root as Spark would write it: with the scheme of the old paths where it can stay."""
+    """Return a root as Spark writes it, with the scheme of the old paths if possible."""
     if is_local(root):
         return f"file:{local_path(root)}"
     scheme = next((path.partition("://")[0] for path in store["stateSchemaFilePaths"] if "://" in path), "")

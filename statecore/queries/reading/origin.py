@@ -47,7 +47,7 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def origin_of(checkpoint: SparkCheckpoint, partitions: int | None = None) -> Origin:
-    """Return what to write into a copy of a checkpoint; a clone without a number of partitions."""
+    """Return the origin of a copy: of a rescaled copy if ``partitions`` is given, else of a clone."""
     return Origin(
         path=checkpoint.url,
         query_id=checkpoint.query_id,
@@ -62,12 +62,12 @@ def origin_of(checkpoint: SparkCheckpoint, partitions: int | None = None) -> Ori
 
 
 def write_origin(store: FileStore, origin: Origin) -> None:
-    """Write it into the root of a copy."""
+    """Write the origin into the root of a copy."""
     store.write(ORIGIN, msgspec.json.format(msgspec.json.encode(origin), indent=2) + b"\n")
 
 
 def read_origin(store: FileStore) -> Origin | None:
-    """Read it; None for a checkpoint that is no copy.
+    """Read the origin of a copy; None for a checkpoint that is no copy.
 
     Raises:
         CheckpointDamagedError: The file is not whole.
@@ -98,7 +98,7 @@ def is_copy(url: str) -> bool:
     """Return whether a URL is that of a checkpoint that statecore has copied, such as a savepoint of a query.
 
     Raises:
-        CheckpointError: The file that says so cannot be read.
+        CheckpointError: The copy's origin cannot be read.
         StorageError: The storage fails.
 
     """

@@ -1,4 +1,4 @@
-"""What cannot be rescaled, by name and with the remedy."""
+"""Refuses checkpoints that cannot be rescaled, with the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def refuse(checkpoint: SparkCheckpoint, partitions: int | None = None) -> None:
 
     Args:
         checkpoint: The checkpoint.
-        partitions: The number of state partitions that is asked for; None checks the checkpoint alone.
+        partitions: The requested number of state partitions; None checks the checkpoint alone.
 
     Raises:
-        CheckpointRefusedError: It cannot be; the message names the reason and the remedy.
+        CheckpointRefusedError: It cannot be rescaled; the message has the reason and the remedy.
 
     """
     for reason in _reasons(checkpoint, partitions):
@@ -73,7 +73,7 @@ def _reasons(checkpoint: SparkCheckpoint, partitions: int | None) -> Iterator[st
 
 
 def _unfinished(checkpoint: SparkCheckpoint) -> Iterator[str]:
-    """Refuse a repartition by Spark itself that is half done: its batch is logged, and its state is not whole."""
+    """Refuse an unfinished repartition by Spark itself: its batch is logged, but its state is incomplete."""
     if checkpoint.pending is None:
         return
     pending = checkpoint.offsets[checkpoint.pending]
@@ -125,11 +125,11 @@ def _operator(checkpoint: SparkCheckpoint, operator: StatefulOperator) -> Iterat
 
 
 def _join(checkpoint: SparkCheckpoint, what: str) -> Iterator[str]:
-    found = checkpoint.conf.get(JOIN_FORMAT, _OLD_JOIN_FORMAT)
+    state_format = checkpoint.conf.get(JOIN_FORMAT, _OLD_JOIN_FORMAT)
     covered = _JOIN_FORMATS.get(checkpoint.provider, ())
-    if found not in covered:
+    if state_format not in covered:
         yield _reason(
-            f"a stream-stream join of state format {found} on the provider {checkpoint.provider} ({what})",
+            f"a stream-stream join of state format {state_format} on the provider {checkpoint.provider} ({what})",
             f"format {' or '.join(covered or ('2',))}",
             f"{_NEW} and {JOIN_FORMAT}={covered[-1] if covered else 2}",
         )

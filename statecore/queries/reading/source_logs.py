@@ -1,7 +1,8 @@
-"""What the sources of a query keep below ``sources/<number>``: a copy takes it as it is, so it must be whole.
+"""Checks the sources' files below ``sources/<number>``: a copy has them unchanged, so they must be whole.
 
-Only Spark's file source keeps more than its begin: a log of the files that each batch brought, all since the newest
-``<entry>.compact``, which stands for those before. Without one of them, the query cannot be restarted.
+Most sources keep only their start offset. Spark's file source keeps a log of the files that each batch read: one entry
+per batch since the newest ``<entry>.compact``, which contains all earlier ones. If one is missing, the query cannot
+restart.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class _FileSourceOffset(msgspec.Struct):
 
 
 def require_whole_sources(checkpoint: SparkCheckpoint) -> None:
-    """Check what the sources keep: against checksums, and the file source's logs for gaps.
+    """Check the sources' files against checksums, and the file source's logs for gaps.
 
     Raises:
         CheckpointDamagedError: A file is missing, or differs from a checksum that lies beside it.
@@ -34,18 +35,18 @@ def require_whole_sources(checkpoint: SparkCheckpoint) -> None:
     """
     names: dict[str, set[str]] = defaultdict(set)
     for entry in files_below(checkpoint.url):
-        found = _FILE.fullmatch(entry.path)
-        if found is not None and not found["name"].endswith(".crc"):
+        match = _FILE.fullmatch(entry.path)
+        if match is not None and not match["name"].endswith(".crc"):
             read_checked(checkpoint.store, entry.path)
-            names[found["source"]].add(found["name"])
+            names[match["source"]].add(match["name"])
     for source, newest in _file_sources(checkpoint, set(names)):
-        compact = [int(found[1]) for name in names[source] if (found := _COMPACT.fullmatch(name)) is not None]
+        compact = [int(match[1]) for name in names[source] if (match := _COMPACT.fullmatch(name)) is not None]
         begin = max((each for each in compact if each <= newest), default=0)
         for number in range(begin, newest + 1):
             if not names[source] & {str(number), f"{number}.compact"}:
                 raise CheckpointDamagedError(
-                    f"found no file {number} in sources/{source} of the checkpoint {checkpoint.url}; expected those "
-                    f"from {begin} to {newest}, by which the file source knows what it has read; restore the "
+                    f"found no file {number} in sources/{source} of the checkpoint {checkpoint.url}; expected "
+                    f"those from {begin} to {newest}, which list the files that the source has read; restore the "
                     "checkpoint from a clone or a backup"
                 )
 

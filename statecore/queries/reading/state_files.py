@@ -1,7 +1,7 @@
-"""The files of state stores by their names: ``<version>[_<id>].<kind>``, with or without checksums beside them.
+"""Parses the names of state files: ``<version>[_<id>].<kind>``, with or without checksums beside them.
 
-A version is that of the state after the batch before it: batch N leaves version N+1. State checkpoint format 2 puts the
-id that the commit names into the name; a file with another id is of an attempt that failed.
+Batch N writes version N+1. In state checkpoint format 2 the name contains an id, which the commit lists; a file with
+another id is from a failed attempt.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLACE = re.compile(r"state/(?P<operator>\d+)/(?P<partition>\d+)/.+")
 
 @dataclass(frozen=True, slots=True)
 class StateFile:
-    """What the name of a file of a state store says.
+    """The name of a state file, parsed.
 
     Attributes:
         operator: Number of the operator.
@@ -46,23 +46,23 @@ class StateFile:
 
 
 def state_file(path: str) -> StateFile | None:
-    """Return what the path of a file says; None for one of another kind, a checksum for example."""
-    found = _FILE.fullmatch(path)
-    if found is None:
+    """Parse the path of a state file; None for any other file, such as a checksum."""
+    match = _FILE.fullmatch(path)
+    if match is None:
         return None
     return StateFile(
-        int(found["operator"]),
-        int(found["partition"]),
-        found["store"] or DEFAULT_STORE,
-        int(found["version"]),
-        found["id"] or "",
+        int(match["operator"]),
+        int(match["partition"]),
+        match["store"] or DEFAULT_STORE,
+        int(match["version"]),
+        match["id"] or "",
     )
 
 
 def place_of(path: str) -> tuple[int, int] | None:
-    """Return the operator and the state partition that a file belongs to; None for one that belongs to none."""
-    found = _PLACE.fullmatch(path)
-    return None if found is None else (int(found["operator"]), int(found["partition"]))
+    """Return the operator and the state partition that a file belongs to; None if it belongs to none."""
+    match = _PLACE.fullmatch(path)
+    return None if match is None else (int(match["operator"]), int(match["partition"]))
 
 
 def partitions_with_state(checkpoint: SparkCheckpoint, operator: StatefulOperator) -> range:
@@ -77,7 +77,7 @@ def partitions_with_state(checkpoint: SparkCheckpoint, operator: StatefulOperato
 
 
 def require_state(checkpoint: SparkCheckpoint, files: Iterable[FileEntry]) -> None:
-    """Check that every state store has the version which the newest committed batch left.
+    """Check that every state store has the version of the newest committed batch.
 
     Raises:
         CheckpointDamagedError: A store lacks it, or a schema file is missing or not whole.
@@ -87,8 +87,8 @@ def require_state(checkpoint: SparkCheckpoint, files: Iterable[FileEntry]) -> No
     for folder in missing_state(checkpoint, files):
         raise CheckpointDamagedError(
             f"found no state of version {checkpoint.version} in {folder} of {checkpoint.url}: neither "
-            f"{_names(checkpoint, folder)}; expected what batch {checkpoint.batch} left there; restore the checkpoint "
-            "from a clone or a backup"
+            f"{_names(checkpoint, folder)}; expected the state that batch {checkpoint.batch} wrote; restore the "
+            "checkpoint from a clone or a backup"
         )
 
 
@@ -98,22 +98,22 @@ def _names(checkpoint: SparkCheckpoint, folder: str) -> str:
 
 
 def missing_state(checkpoint: SparkCheckpoint, files: Iterable[FileEntry]) -> Iterator[str]:
-    """Yield the folders of state stores that lack the version which the newest committed batch left.
+    """Yield the folders of state stores that lack the version of the newest committed batch.
 
     Raises:
         CheckpointDamagedError: A schema file is missing or not whole.
         StorageError: The storage fails.
 
     """
-    found: dict[tuple[int, int, str], set[str]] = defaultdict(set)
+    ids_by_store: dict[tuple[int, int, str], set[str]] = defaultdict(set)
     for entry in files:
         if (each := state_file(entry.path)) is not None and each.version == checkpoint.version:
-            found[each.operator, each.partition, each.store].add(each.unique_id)
+            ids_by_store[each.operator, each.partition, each.store].add(each.unique_id)
     ids = checkpoint.commit.unique_ids or {}
     for operator in checkpoint.operators:
         named = ids.get(operator.number, ())
         for partition in partitions_with_state(checkpoint, operator):
             expected = set(named[partition]) if partition < len(named) else {""}
             for store in operator.stores:
-                if not expected & found[operator.number, partition, store.name]:
+                if not expected & ids_by_store[operator.number, partition, store.name]:
                     yield store.folder(partition)

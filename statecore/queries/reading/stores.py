@@ -1,4 +1,4 @@
-"""What names a state store of a query."""
+"""Identifies a state store of a query."""
 
 from __future__ import annotations
 

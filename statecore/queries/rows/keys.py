@@ -1,6 +1,6 @@
-"""Which columns of a store's keys decide the state partition, on the HDFS-backed provider.
+"""Determines which key columns decide the state partition, for the HDFS-backed provider.
 
-For RocksDB, Spark's reader tells. The rule is that of its ``StatePartitionKeyExtractor``: a query shuffles by the
+For RocksDB, Spark's reader returns them. The rule is Spark's ``StatePartitionKeyExtractor``: a query shuffles by the
 grouping columns, which are the leading columns of the keys that it stores.
 """
 
@@ -26,9 +26,9 @@ def key_schema(spark: SparkSession, checkpoint: SparkCheckpoint, store: StateSto
     """Return the columns of a store's keys, by the schema file that Spark keeps; reads no state."""
     reader = spark.read.format("statestore").option("path", checkpoint.url).option("batchId", checkpoint.batch)
     rows = reader.option("operatorId", store.operator).option("storeName", store.name).load()
-    found = rows.schema["key"].dataType
-    assert isinstance(found, StructType)
-    return found
+    schema = rows.schema["key"].dataType
+    assert isinstance(schema, StructType)
+    return schema
 
 
 def partition_columns(operator: StatefulOperator, store: StateStore, keys: StructType) -> int:

@@ -1,4 +1,4 @@
-"""In which state partition Spark looks for a row."""
+"""Computes the state partition where Spark looks for a row."""
 
 from __future__ import annotations
 

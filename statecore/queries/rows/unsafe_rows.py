@@ -182,54 +182,54 @@ def _column(rows: _Region, at: Ints, valid: Flags, kind: spark.DataType) -> pa.A
         return _decimals(np.stack((low, low >> 63), axis=1), valid, kind)
     words = rows.read("<i8", at)
     offsets, sizes = np.where(valid, words >> 32, 0), np.where(valid, words & 0xFFFFFFFF, 0)
-    found = _Region(rows.data, np.where(valid, rows.starts + offsets, 0), sizes, valid)
-    found.check((offsets >= 0) & (offsets + sizes <= rows.sizes), f"a {kind.typeName()} that leads out of its row")
-    return _VARIABLE[type(kind)](found, kind)
+    region = _Region(rows.data, np.where(valid, rows.starts + offsets, 0), sizes, valid)
+    region.check((offsets >= 0) & (offsets + sizes <= rows.sizes), f"a {kind.typeName()} that leads out of its row")
+    return _VARIABLE[type(kind)](region, kind)
 
 
-def _strings(found: _Region, kind: spark.DataType) -> pa.Array:
-    column = ByteColumn(found.data, found.starts, found.sizes).to_arrow(found.valid)
+def _strings(region: _Region, kind: spark.DataType) -> pa.Array:
+    column = ByteColumn(region.data, region.starts, region.sizes).to_arrow(region.valid)
     return column.view(pa.string()) if isinstance(kind, spark.StringType) else column
 
 
-def _wide_decimals(found: _Region, kind: spark.DataType) -> pa.Array:
+def _wide_decimals(region: _Region, kind: spark.DataType) -> pa.Array:
     assert isinstance(kind, spark.DecimalType)
-    found.check((found.sizes >= 1) & (found.sizes <= _DECIMAL_BYTES), "a decimal without digits, or with too many")
+    region.check((region.sizes >= 1) & (region.sizes <= _DECIMAL_BYTES), "a decimal without digits, or with too many")
     # The first byte carries the sign.
-    sign = np.where(found.data[found.starts] >= 0x80, 0xFF, 0).astype(np.uint8)
-    little_endian = np.empty((len(found), _DECIMAL_BYTES), np.uint8)
+    sign = np.where(region.data[region.starts] >= 0x80, 0xFF, 0).astype(np.uint8)
+    little_endian = np.empty((len(region), _DECIMAL_BYTES), np.uint8)
     for place in range(_DECIMAL_BYTES):
-        at = np.where(place < found.sizes, found.starts + found.sizes - 1 - place, 0)
-        little_endian[:, place] = np.where(place < found.sizes, found.data[at], sign)
-    return _decimals(little_endian, found.valid, kind)
+        at = np.where(place < region.sizes, region.starts + region.sizes - 1 - place, 0)
+        little_endian[:, place] = np.where(place < region.sizes, region.data[at], sign)
+    return _decimals(little_endian, region.valid, kind)
 
 
-def _structs(found: _Region, kind: spark.DataType) -> pa.Array:
+def _structs(region: _Region, kind: spark.DataType) -> pa.Array:
     assert isinstance(kind, spark.StructType)
-    columns = _fields(found, len(kind.fields), [each.dataType for each in kind.fields])
+    columns = _fields(region, len(kind.fields), [each.dataType for each in kind.fields])
     types = [pa.field(each.name, column.type) for each, column in zip(kind.fields, columns, strict=True)]
-    return pa.Array.from_buffers(pa.struct(types), len(found), [_bitmap(found.valid)], children=columns)
+    return pa.Array.from_buffers(pa.struct(types), len(region), [_bitmap(region.valid)], children=columns)
 
 
-def _arrays(found: _Region, kind: spark.DataType) -> pa.Array:
+def _arrays(region: _Region, kind: spark.DataType) -> pa.Array:
     assert isinstance(kind, spark.ArrayType)
-    found.check((found.starts % _WORD == 0) & (found.sizes >= _WORD), "an array of too few bytes")
-    counts = np.where(found.valid, found.read("<i8", found.starts), 0)
+    region.check((region.starts % _WORD == 0) & (region.sizes >= _WORD), "an array of too few bytes")
+    counts = np.where(region.valid, region.read("<i8", region.starts), 0)
     null_bytes = (counts + 63) // 64 * _WORD
     width = _element_bytes(kind.elementType)
-    fits = (counts >= 0) & (counts <= found.sizes)
-    found.check(fits & (_WORD + null_bytes + counts * width <= found.sizes), "an array with more elements than bytes")
+    fits = (counts >= 0) & (counts <= region.sizes)
+    region.check(fits & (_WORD + null_bytes + counts * width <= region.sizes), "an array with more elements than bytes")
     ends = np.cumsum(counts)
-    owner = np.repeat(np.arange(len(found)), counts)
+    owner = np.repeat(np.arange(len(region)), counts)
     index = np.arange(len(owner)) - np.repeat(ends - counts, counts)
-    starts = found.starts[owner]
-    nulls = found.data[starts + _WORD + index // 8] >> (index % 8).astype(np.uint8) & 1
+    starts = region.starts[owner]
+    nulls = region.data[starts + _WORD + index // 8] >> (index % 8).astype(np.uint8) & 1
     valid = nulls == 0
-    elements = _Region(found.data, starts, found.sizes[owner], np.ones(len(owner), np.bool_))
+    elements = _Region(region.data, starts, region.sizes[owner], np.ones(len(owner), np.bool_))
     values = _column(elements, starts + _WORD + null_bytes[owner] + index * width, valid, kind.elementType)
     offsets = np.concatenate(([0], ends)).astype(np.int32)
-    buffers = [_bitmap(found.valid), pa.py_buffer(offsets)]
-    return pa.Array.from_buffers(pa.list_(pa.field("element", values.type)), len(found), buffers, children=[values])
+    buffers = [_bitmap(region.valid), pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(pa.list_(pa.field("element", values.type)), len(region), buffers, children=[values])
 
 
 _VARIABLE: dict[type[spark.DataType], Callable[[_Region, spark.DataType], pa.Array]] = {

@@ -92,8 +92,8 @@ def test_a_step_that_a_person_marks_as_successful_does_not_make_a_run_look_succe
     record = catalog.runs.get(run.run_id)
     assert record.state == "failed" and "rolled back to parallelism 2 and 1 workers" in str(record.error)
     if step != "verify":
-        assert f"step {stopped_by} failed: found that step {step} of run" in str(record.error)
-        assert "a person has marked it" in str(record.error)
+        assert f"step {stopped_by} failed: found step {step} of run" in str(record.error)
+        assert "marked successful by hand" in str(record.error)
     assert (
         catalog.jobs.get(job).parallelism,
         catalog.clusters.get("local").desired_workers,

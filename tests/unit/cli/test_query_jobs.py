@@ -207,7 +207,7 @@ class TestSavepoints:
     def test_only_savepoints_are_dropped(self, tmp_path: Path, made: Handmade) -> None:
         register(tmp_path)
         clone(open_checkpoint(str(made.root)), str(tmp_path / "copy"))
-        assert_refused(run("savepoint", "drop", tmp_path / "copy"), "found no savepoint", "remove another checkpoint")
+        assert_refused(run("savepoint", "drop", tmp_path / "copy"), "found no savepoint", "remove any other checkpoint")
         assert Path(tmp_path, "copy", "metadata").exists()
 
     def test_one_that_a_job_has_as_its_checkpoint_stays(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
@@ -274,7 +274,7 @@ class TestStartFrom:
         # A new file: the savepoint has a link to the old one.
         made.remove("offsets/2")
         made.write("offsets/2", offsets.replace('"batchTimestampMs":', '"batchTimestampMs":9'))
-        assert_refused(run("start", "totals", "--from", url), "does not have that one", "add --roll-back")
+        assert_refused(run("start", "totals", "--from", url), "lacks that batch", "add --roll-back")
         assert catalog.jobs.get("totals").desired_state == "stopped"
 
     def test_its_number_of_partitions_is_the_jobs(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:

@@ -214,5 +214,5 @@ export function airflowLink(href, ...children) {
 
 export const runPage = (run) => `${AIRFLOW}dags/rescale/runs/${encodeURIComponent(run)}`;
 
-/** Tell whether a job is a query of Spark's own. */
+/** Return whether a job is a query of Spark's own. */
 export const isQuery = (job) => job.checkpoint !== null;

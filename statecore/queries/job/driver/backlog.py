@@ -1,4 +1,4 @@
-"""What waits in the sources of a query: measured at intervals, and as Spark reports it after a batch."""
+"""Backlog of a query's sources: measured at intervals, and as Spark reports it after a batch."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class QueryBacklog:
     def watch(self, df: DataFrame, job: JobRecord) -> None:
         """Find a meter for each source of a query that is about to start; without one, the backlog is unknown.
 
-        Spark reports the backlog of some sources itself. That of files is found in the folder and in the checkpoint,
-        if both can be read here.
+        Spark itself reports the backlog of some sources. The backlog of a file source is computed from its folder and
+        the checkpoint, if both can be read here.
         """
         try:
             self._watch(df, job)
@@ -80,7 +80,7 @@ class QueryBacklog:
                     self._try(number, lambda meter=self._meters[number], at=offset: meter.committed(at))
 
     def heard(self, progress: Mapping[str, Any]) -> None:
-        """Note what Spark says after a batch, or between two."""
+        """Record Spark's progress report of a batch, or of a trigger without one."""
         sources = progress["sources"]
         if len(sources) != len(self._meters):
             # A source that the query reads twice is one source, with one number.
@@ -95,14 +95,14 @@ class QueryBacklog:
                 self._try(number, lambda meter=meter, at=at: meter.committed(at))
 
     def idle(self) -> None:
-        """Forget what Spark said: an idle query has more or less waiting than after its last batch."""
+        """Discard Spark's report of the last batch: the backlog of an idle query may have changed since."""
         self._progress = None
         for number, meter in enumerate(self._meters):
             if isinstance(meter, ProgressMeter):
                 self._try(number, meter.measure)
 
     def now(self) -> tuple[SourceBacklog, ...]:
-        """Return what waits, per source."""
+        """Return the backlog of each source."""
         lag_ms = None if self._progress is None else _lag_ms(self._progress, self._catalog.now_ms())
         return tuple(
             SourceBacklog(name=name, event_time_lag_ms=lag_ms, **dataclasses.asdict(self._pending(number)))
@@ -110,7 +110,7 @@ class QueryBacklog:
         )
 
     def record(self) -> None:
-        """Record what waits, without a batch.
+        """Record the backlog between batches.
 
         Raises:
             CatalogError: The catalog cannot be reached.
@@ -153,7 +153,7 @@ class QueryBacklog:
         return None if self._progress is None else self._progress["sources"][number]
 
     def _try(self, number: int, action: Any) -> None:
-        """Run an action for a source; what waits is information only, and must not end the query."""
+        """Run an action for a source; log errors, because the backlog is informational and must not end the query."""
         try:
             action()
         except Exception:

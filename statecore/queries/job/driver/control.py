@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5
 _WAITS = "Waiting for next trigger"
-"""What Spark says of a query between two triggers, and not yet before the first."""
+"""Spark's status message between two triggers; not used before the first one."""
 
 
 class QueryControl:
@@ -35,7 +35,7 @@ class QueryControl:
         job: The job.
         query: The running query; a stop ends it.
         lifecycle: The generation's lifecycle.
-        figures: Records what Spark says of the query.
+        figures: Records Spark's progress reports.
 
     Attributes:
         request: The request that stops the job; None until there is one.
@@ -73,7 +73,7 @@ class QueryControl:
         else:
             self._next_request()
             if not self._figures.has_spoken and self._query.status["message"] == _WAITS:
-                # The next trigger may be hours away, and Spark says nothing of one that found no data.
+                # The next trigger may be hours away, and Spark reports nothing for one without data.
                 self._figures.note_idle()
 
     def _next_request(self) -> None:
@@ -91,7 +91,7 @@ class QueryControl:
 
 
 def answer_savepoint(catalog: Catalog, job: JobRecord, request: RequestRecord, *, running: bool) -> None:
-    """Take the savepoint of a request, and answer the request; the query goes on whatever comes of it.
+    """Take a requested savepoint and answer the request; a failure does not end the query.
 
     Raises:
         CatalogError: The catalog cannot be reached; the request stays.

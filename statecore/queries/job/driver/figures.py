@@ -1,4 +1,4 @@
-"""Records what Spark says of each batch of a query."""
+"""Records Spark's progress reports of a query's batches."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _LAST_WORD_S = 10.0
 
 
 class Figures(StreamingQueryListener):
-    """Hears Spark's account of each batch of the session's one query, and tells the catalog.
+    """Listens to Spark's progress reports of the session's only query, and records them in the catalog.
 
     Args:
         epochs: Where the figures go.
         generation: The generation that runs.
         lineage: Lineage of its batches.
-        lifecycle: Is told the newest batch.
-        backlog: Is told what Spark says of the sources.
+        lifecycle: Receives the newest batch.
+        backlog: Receives Spark's progress reports.
 
     Attributes:
-        has_spoken: Whether anything was recorded of this generation's query.
+        has_spoken: Whether anything was recorded for this generation.
 
     """
 
@@ -66,20 +66,20 @@ class Figures(StreamingQueryListener):
         self._heard_all = threading.Event()
 
     def wait(self) -> None:
-        """Wait until the account of the last batch was heard; Spark tells of a query's end after it."""
+        """Wait for the report of the last batch: Spark reports the end of a query after it."""
         if not self._heard_all.wait(_LAST_WORD_S):
             log.warning("Spark has not told of the end of the query for %g s; figures may be missing", _LAST_WORD_S)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: the driver knows."""
+        """Do nothing: the driver itself started the query."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Record a batch, or what waits while there is none."""
+        """Record a batch, or the backlog if the trigger ran none."""
         progress = json.loads(event.progress.json)
         try:
             self._record(progress)
         except StatecoreError as error:
-            # Figures are information only: the query goes on without.
+            # Figures are informational: the query runs on without them.
             log.warning("the figures of batch %s are not recorded: %s", progress["batchId"], error)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -87,7 +87,7 @@ class Figures(StreamingQueryListener):
         self.note_idle()
 
     def note_idle(self) -> None:
-        """Note that the sources have nothing that the query would take, which is all that Spark tells here."""
+        """Record that the sources have no new data; Spark reports nothing else here."""
         self.has_spoken = True
         try:
             self._backlog.idle()
@@ -96,7 +96,7 @@ class Figures(StreamingQueryListener):
             log.warning("it is not recorded that the query is idle: %s", error)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Note that all was heard."""
+        """Note that all reports have arrived."""
         self._heard_all.set()
 
     def _record(self, progress: Mapping[str, Any]) -> None:
@@ -144,13 +144,13 @@ def _epoch(
 
 
 def _watermark_ms(progress: Mapping[str, Any]) -> int | None:
-    """Return the watermark; Spark says 1970 before the first event time."""
-    found = progress.get("eventTime", {}).get("watermark")
-    return (None if found is None else _ms(found)) or None
+    """Return the watermark; Spark reports 1970 before the first event time."""
+    watermark = progress.get("eventTime", {}).get("watermark")
+    return (None if watermark is None else _ms(watermark)) or None
 
 
 def _phases(took_ms: Mapping[str, int]) -> dict[str, float]:
-    """Return the phases of an epoch; a sink of Spark's own publishes within the batch."""
+    """Return the phases of an epoch; Spark's own sinks publish within the batch."""
     read = float(sum(took_ms.get(name, 0) for name in _READ))
     run = read + took_ms[_RUN]
     return {"run": run, "read": read, "commit": max(0.0, took_ms[_WHOLE] - run), "publish": 0.0}

@@ -131,13 +131,13 @@ def _run(
         raise kafka_refusal(failure) or failure
     last = lifecycle.newest
     if last is not None:
-        # Heartbeats tell of a batch half a second late.
+        # Heartbeats report a batch half a second late.
         catalog.generations.heartbeat(job.name, claimed.generation, lineage=last.lineage, epoch=last.epoch)
     return control.request
 
 
 def _lineage(catalog: Catalog, job: JobRecord, lifecycle: QueryLifecycle) -> int:
-    """Return the lineage of the batches to come, and note the newest one that there is."""
+    """Return the lineage of the next batches, and note the newest committed batch."""
     batch = newest_batch(job)
     if batch is None:
         return lineage_of(catalog.epochs, job.name, -1)
@@ -147,10 +147,10 @@ def _lineage(catalog: Catalog, job: JobRecord, lifecycle: QueryLifecycle) -> int
 
 
 def _refuse_another_user(job: JobRecord, failure: BaseException) -> None:
-    """Say what Spark means by a batch that somebody else has logged.
+    """Explain Spark's error about a batch that another query has logged.
 
     Raises:
-        CheckpointRefusedError: Somebody has.
+        CheckpointRefusedError: The failure is that error.
 
     """
     if _CONCURRENT in str(failure):

@@ -1,4 +1,4 @@
-"""Settles, before a query starts, which checkpoint it goes on from after a rollback."""
+"""Selects, before a query starts, the checkpoint that it resumes from after a rollback."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _PROGRAM = Path(__file__).resolve().parents[2] / "programs" / "rescale.py"
 
 
 def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
-    """Return the job with the checkpoint that its query goes on from.
+    """Return the job with the checkpoint that its query resumes from.
 
-    If the query had begun in the checkpoint that a rollback has left, that one is copied back to the job's number of
-    state partitions, with proof: the older one would give sinks other rows under the numbers of batches they have.
+    If the query has logged a batch in the checkpoint that was rolled back, that checkpoint is copied back to the job's
+    number of state partitions, with proof. The older checkpoint would repeat batch numbers with other rows.
 
     Args:
-        catalog: Records what was settled.
+        catalog: Records the selected checkpoint.
         job: The job.
         generation: The generation that is about to start the query.
 
     Raises:
-        CommitError: A newer generation runs the job, which settles it.
+        CommitError: A newer generation runs the job; it selects the checkpoint.
         NotProvenError: The copy back failed.
         CheckpointError: A checkpoint cannot be read.
         StorageError: The storage fails.
@@ -52,7 +52,7 @@ def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
         return job
     source = current_checkpoint(job)
     if source == job.checkpoint:
-        log.info("nothing was begun in %s; the query goes on from %s", job.left_checkpoint, source)
+        log.info("nothing was begun in %s; the query resumes from %s", job.left_checkpoint, source)
         return catalog.jobs.set_desired(job.name, checkpoint=source)
     target = new_checkpoint(job, f"{source.rpartition('/')[2]}-back-to-{job.parallelism}")
     log.info("batches were begun in %s; copying it to %s, %d partitions", source, target, job.parallelism)
@@ -88,13 +88,13 @@ def _copy(job: JobRecord, source: str, target: str) -> None:
     if done.returncode:
         raise NotProvenError(
             f"found that {source} cannot be copied back to {job.parallelism} state partitions: "
-            f"{_last_words(done.stdout)}; expected a copy, with which job {job.name!r} "
-            "goes on after its rollback; see the driver's log"
+            f"{_last_words(done.stdout)}; expected a copy, from which job {job.name!r} "
+            "resumes after its rollback; read the driver's log"
         )
 
 
 def _last_words(output: str) -> str:
-    """Return what a program said of its failure: its error, else the last line that is not of a stack trace."""
+    """Return a program's error message, else the last line of its output outside a stack trace."""
     told = [line for line in output.splitlines() if line.strip() and not line[0].isspace()]
     errors = [line.removeprefix(_ERROR) for line in told if line.startswith(_ERROR)]
     return (errors or [line.lstrip(": ") for line in told] or ["no output"])[-1]

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 class BatchInFlight:
-    """What is locked while a batch of a query is in flight."""
+    """Looks like a lock that is held while a batch of the query is in flight."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
 
     def locked(self) -> bool:
-        """Return whether the query has found data, and processes it."""
+        """Return whether the query is processing a batch."""
         status = self._query.status
         return bool(status["isTriggerActive"] and status["isDataAvailable"])

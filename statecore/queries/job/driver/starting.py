@@ -31,9 +31,9 @@ def started(
     Args:
         spark: The session that ``build`` gets.
         build: Describes the query.
-        job: The job; its checkpoint takes the place of whatever the query file gives.
+        job: The job; its checkpoint replaces one given in the query file.
         partitions: Number of state partitions of a new checkpoint; the log of one that exists wins.
-        about_to_start: Is told what the query computes.
+        about_to_start: Called with the DataFrame that the query computes.
 
     Raises:
         QueryDefinitionError: ``build`` fails, or returns something that cannot be started.
@@ -45,8 +45,8 @@ def started(
     writer = query.query
     if not isinstance(writer, DataStreamWriter):
         raise QueryDefinitionError(
-            "found a DataFrame of build(spark, settings); expected a DataStreamWriter that is not started, because a "
-            "job has to know its sink; return df.writeStream with output mode and sink"
+            "found a DataFrame returned by build(spark, settings); expected a DataStreamWriter that is not started, "
+            "because a job has to know its sink; return df.writeStream with output mode and sink"
         )
     _refuse_trigger(writer)
     # After build(), which may set it for batch queries of its own.
@@ -76,7 +76,7 @@ def _refuse_trigger(writer: DataStreamWriter) -> None:
 
 
 def _field(writer: DataStreamWriter, name: str) -> Any:
-    """Return what a writer was given, which it does not tell."""
+    """Return an option of a writer, which PySpark does not expose."""
     java = writer._jwrite
     field = java.getClass().getDeclaredField(name)
     field.setAccessible(True)

@@ -1,8 +1,8 @@
 """Ends a query between two batches: ``StreamingQuery.stop()`` interrupts the one in flight.
 
-Spark looks between batches whether its query is still active. Here its state is set to what ``stop()`` sets it to,
-without the interrupt that ``stop()`` adds: the batch in flight goes on to its commit, and none begins. A trigger that
-waits does not look; in that wait there is nothing to interrupt, so ``stop()`` ends it.
+Spark checks between batches whether its query is still active. This module sets the state that ``stop()`` sets, but
+without the interrupt: the batch in flight commits, and no other begins. A waiting trigger does not check; there is no
+batch to interrupt then, so ``stop()`` ends it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _IDLE_LOOKS = 2
-"""Looks in a row that find no batch in flight; one may fall just before its begin."""
+"""Consecutive looks without a batch in flight before the query is stopped: one may fall just before a batch begins."""
 
 
 class Stopping:
@@ -27,8 +27,8 @@ class Stopping:
 
     Args:
         query: The query.
-        patience_s: Seconds that the batch in flight may still take; then it is interrupted, and repeated by the next
-            driver.
+        patience_s: Seconds that the batch in flight may still take; then it is interrupted, and the next driver
+            replays it.
 
     """
 
@@ -45,14 +45,14 @@ class Stopping:
         self._idle = 0 if self._query.status["isTriggerActive"] else self._idle + 1
         is_late = time.monotonic() > self._deadline_s
         if is_late:
-            log.warning("the batch in flight takes too long; it is interrupted, and the next driver repeats it")
+            log.warning("the batch in flight takes too long; it is interrupted, and the next driver replays it")
         if is_late or self._idle >= _IDLE_LOOKS:
             self._query.stop()
             return True
         return False
 
     def _begin(self) -> None:
-        """Let no further batch begin."""
+        """Prevent further batches."""
         try:
             state = _execution(self._query).state()
             package = state.get().getClass().getPackage().getName()
@@ -60,7 +60,7 @@ class Stopping:
             terminated = loader.loadClass(f"{package}.TERMINATED$").getField("MODULE$").get(None)
             state.set(terminated)
         except Py4JError:
-            # Another release of Spark: the query goes on until a look finds it between two batches.
+            # Another release of Spark: the query runs until a look falls between two batches.
             log.warning("Spark's query has no state to set; it is stopped between two of its batches", exc_info=True)
 
     def _thread_lives(self) -> bool:

@@ -59,7 +59,7 @@ class _Stream:
         return self.data[at : at + size]
 
     def damaged(self, at: int, found: str) -> CheckpointDamagedError:
-        """Return the error that says what was found, and at which byte."""
+        """Return the error for damage at a byte."""
         return CheckpointDamagedError(
             f"found {found} at byte {at:,} of {self.path}; expected a file of a state store, whole, in the codec that "
             f"{CODEC_SETTING} in the offset log names; restore the checkpoint from a clone or a backup"
@@ -72,7 +72,7 @@ class Codec:
 
     Attributes:
         name: Its name in Spark's settings.
-        blocks: Yields what the blocks of a stream hold.
+        blocks: Yields the contents of a stream's blocks.
         compress: Returns a stream that holds some bytes.
 
     """
@@ -82,7 +82,7 @@ class Codec:
     compress: Callable[[memoryview], bytes]
 
     def decompress(self, data: bytes, path: str) -> bytes:
-        """Return what a file holds.
+        """Return the contents of a file.
 
         Args:
             data: The file.
@@ -102,13 +102,13 @@ def codec(name: str) -> Codec:
         CheckpointRefusedError: There is no such codec.
 
     """
-    found = _CODECS.get(name.lower().removeprefix("org.apache.spark.io.").removesuffix("compressioncodec"))
-    if found is None:
+    known = _CODECS.get(name.lower().removeprefix("org.apache.spark.io.").removesuffix("compressioncodec"))
+    if known is None:
         raise CheckpointRefusedError(
             f"found the codec {name} in the offset log ({CODEC_SETTING}); expected one of {', '.join(_CODECS)}; start "
             "the query anew with one of these"
         )
-    return found
+    return known
 
 
 def _lz4_blocks(stream: _Stream) -> Iterator[bytes | pa.Buffer | memoryview]:
@@ -213,7 +213,7 @@ def _lzf_blocks(stream: _Stream) -> Iterator[bytes | pa.Buffer | memoryview]:
 
 
 def _lzf_chunk(stream: _Stream, at: int, body: memoryview, held: int) -> bytes:
-    """Return what an LZF chunk holds: runs of bytes as they are, and references to earlier ones."""
+    """Return the contents of an LZF chunk: literal runs, and references to earlier bytes."""
     out = bytearray()
     place = 0
     try:

@@ -22,7 +22,7 @@ from statecore.queries.rows.byte_columns import ByteColumn
 from statecore.storage import FileStore
 
 _SNAPSHOT = re.compile(r"(\d+)\.snapshot")
-# What Spark takes where an offset log does not say.
+# Spark's default if the offset log has no setting.
 _DEFAULT_CODEC = "lz4"
 
 
@@ -92,7 +92,7 @@ class StateFiles:
     def _newest_snapshot(self, version: int) -> int:
         """Return the version of the newest snapshot up to a version; 0 where there is none."""
         names = (entry.path.removeprefix(f"{self.folder}/") for entry in self.store.list(self.folder))
-        versions = [int(found[1]) for name in names if (found := _SNAPSHOT.fullmatch(name))]
+        versions = [int(match[1]) for name in names if (match := _SNAPSHOT.fullmatch(name))]
         return max((each for each in versions if each <= version), default=0)
 
     def _read(self, path: str) -> Records:

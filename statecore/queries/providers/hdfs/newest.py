@@ -19,7 +19,7 @@ _SHIFT = np.uint64(29)
 
 
 def newest_of_each_key(files: Sequence[Records]) -> Records:
-    """Return the rows that are left when records are applied in order.
+    """Return the rows that remain after records are applied in order.
 
     Args:
         files: Records of each file, oldest first.

@@ -1,4 +1,4 @@
-"""The records of a state file, found in its bytes without a step for each one where their sizes repeat.
+"""Parses the records of a state file; runs of records with equal sizes are parsed at once.
 
 ::
 
@@ -63,7 +63,7 @@ class Records:
 
 
 def parse(content: bytes, path: str) -> Records:
-    """Find the records of a file.
+    """Parse the records of a file.
 
     Args:
         content: The file, decompressed.
@@ -74,14 +74,14 @@ def parse(content: bytes, path: str) -> Records:
 
     """
     data = np.frombuffer(content, np.uint8)
-    starts, key_sizes, value_sizes, end = _found(content, data, path)
+    starts, key_sizes, value_sizes, end = _positions(content, data, path)
     if end + _BYTES != len(content):
         raise _damaged(path, end, f"{len(content) - end - _BYTES:,} bytes after the end mark")
     keys = ByteColumn(data, starts + _BYTES, key_sizes)
     return Records(keys, ByteColumn(data, starts + 2 * _BYTES + key_sizes, value_sizes))
 
 
-def _found(content: bytes, data: npt.NDArray[np.uint8], path: str) -> tuple[Ints, Ints, Ints, int]:
+def _positions(content: bytes, data: npt.NDArray[np.uint8], path: str) -> tuple[Ints, Ints, Ints, int]:
     """Return position, key size and value size of each record, and the position of the end mark."""
     parts: list[tuple[Ints, Ints, Ints]] = []
     at, step = 0, _SHORT_RUN
@@ -105,11 +105,11 @@ def _found(content: bytes, data: npt.NDArray[np.uint8], path: str) -> tuple[Ints
 
 def _singles(content: bytes, at: int, most: int, path: str) -> tuple[int, Ints]:
     """Read up to ``most`` records one by one; return where the next begins, and position and sizes of each."""
-    found: list[tuple[int, int, int]] = []
-    while len(found) < most and (sizes := _sizes(content, at, path)):
-        found.append((at, *sizes))
+    records: list[tuple[int, int, int]] = []
+    while len(records) < most and (sizes := _sizes(content, at, path)):
+        records.append((at, *sizes))
         at += 2 * _BYTES + sizes[0] + max(sizes[1], 0)
-    return at, np.array(found, np.int64)
+    return at, np.array(records, np.int64)
 
 
 def _sizes(content: bytes, at: int, path: str) -> tuple[int, int] | None:

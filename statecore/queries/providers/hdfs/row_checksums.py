@@ -1,11 +1,11 @@
-"""Checksums of single rows, which Spark 4.1 and newer keeps in state files when it is told to.
+"""Checksums of single rows, which Spark 4.1 and newer can write into state files.
 
 ::
 
     row that was put       key, and as its value: CRC-32C of key and value (4 bytes, little-endian), value
     row that was removed   as its key: CRC-32C of the key, key
 
-Keys and values that are kept together keep their checksum in every state partition.
+A key and its value keep their checksum in every state partition.
 """
 
 from __future__ import annotations

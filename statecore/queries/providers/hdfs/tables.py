@@ -124,7 +124,7 @@ def write_store(
     root_store = open_store(root)
     write = partial(_write, root_store, store, version, dict(conf))
     written = placed.repartitionById(partitions, F.col(_TARGET)).mapInArrow(write, _WRITTEN).collect()
-    # Spark runs no task for rows that it knows to be none.
+    # Spark runs no task for a DataFrame that it knows to be empty.
     for partition in set(range(partitions)) - {each.partition for each in written}:
         StateFiles.of(root_store, store.folder(partition), conf).save(version, [])
 
@@ -150,7 +150,7 @@ def _read(
 
 
 def _batches(records: Records) -> Iterator[slice]:
-    """Yield slices of records that make batches of a moderate size."""
+    """Yield slices of records as batches of a moderate size."""
     start = 0
     ends = np.cumsum(records.keys.sizes + records.values.sizes)
     while start < len(records):
@@ -172,7 +172,7 @@ def _batch(partition: int, records: Records, keys: _Keys) -> pa.RecordBatch:
 def _write(
     root: FileStore, store: StateStore, version: int, conf: Mapping[str, str], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Write the snapshot of one state partition and yield what was written; runs in a task."""
+    """Write the snapshot of one state partition and yield its figures; runs in a task."""
     # Imported here: only a task has a context.
     from pyspark import TaskContext
 

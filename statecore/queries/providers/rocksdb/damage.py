@@ -1,4 +1,4 @@
-"""Damage to state in RocksDB: what Spark finds, in few words, and what it overlooks."""
+"""Turns Spark's failures on state in RocksDB into short errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST = 300
 
 @contextmanager
 def spark_failures(root: str) -> Iterator[None]:
-    """Turn a failure of Spark while it reads or writes state into an error that says why in few words.
+    """Turn a failure of Spark while it reads or writes state into a short error.
 
     Raises:
         CheckpointDamagedError: Spark failed.
@@ -44,22 +44,22 @@ def cause_of(error: Exception) -> str:
     """Return the innermost cause of a failure in Spark, without its stack."""
     text = _innermost(error) or str(error)
     causes = _CAUSE.findall(text)
-    found = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), repr(error))
-    return _JAVA_CLASS.sub("", found.strip())[:_LONGEST]
+    cause = causes[-1] if causes else next((line for line in text.splitlines() if line.strip()), repr(error))
+    return _JAVA_CLASS.sub("", cause.strip())[:_LONGEST]
 
 
 def _innermost(error: Exception) -> str | None:
-    """Return what the last of Java's exceptions says, each of which is the cause of another."""
-    found: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
-    if found is None:
+    """Return the message of the innermost Java exception."""
+    exception: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if exception is None:
         return None
-    while (cause := found.getCause()) is not None:
-        found = cause
-    return str(found.toString())
+    while (cause := exception.getCause()) is not None:
+        exception = cause
+    return str(exception.toString())
 
 
 def _raised_in_task(error: Exception) -> StatecoreError | None:
-    """Return the error that a task in Python raised, which reaches the driver as text; None for another one."""
+    """Return the error that a Python task raised, which reaches the driver as text; None for any other error."""
     name, _, message = exception_line(error).partition(": ")
     kind = getattr(errors, name, None)
     if not isinstance(kind, type) or not issubclass(kind, StatecoreError):

@@ -1,4 +1,4 @@
-"""What Spark recorded beside the state that it keeps in RocksDB, read without Spark.
+"""Reads the metadata of Spark's RocksDB snapshots without Spark.
 
 ::
 
@@ -27,7 +27,7 @@ from statecore.queries.reading.stores import StateStore
 from statecore.storage import FileStore
 
 _METADATA = "metadata"
-# What Python's reader raises for one damaged byte or another.
+# Errors that Python's zip reader raises for damaged bytes.
 _NO_ZIP = (zipfile.BadZipFile, zlib.error, struct.error, KeyError, ValueError, RuntimeError, OSError, EOFError)
 _UNKNOWN = -1
 
@@ -90,18 +90,18 @@ def recorded_keys(
         StorageError: The storage fails.
 
     """
-    found: list[int | None] = []
+    keys: list[int | None] = []
     for partition in range(store.partitions):
         # Without keys, all state is in partition 0, and the commit names no other.
         named = unique_ids is None or partition < len(unique_ids)
         unique_id = unique_ids[partition] if unique_ids is not None and named else None
         snapshot = read_snapshot(files, snapshot_path(store, partition, version, unique_id)) if named else None
-        found.append(None if snapshot is None else snapshot.all_keys)
-    return tuple(found)
+        keys.append(None if snapshot is None else snapshot.all_keys)
+    return tuple(keys)
 
 
 def read_snapshot(files: FileStore, path: str) -> Snapshot | None:
-    """Read what a snapshot's zip file says; None when there is no such file.
+    """Read a snapshot's zip file; None when there is no such file.
 
     Raises:
         CheckpointDamagedError: The file is not whole.
@@ -120,13 +120,13 @@ def read_snapshot(files: FileStore, path: str) -> Snapshot | None:
         raise _damaged(where, str(error)) from error
     if broken is not None:
         raise _damaged(where, f"a wrong checksum of {broken}")
-    found = msgspec.convert(json_object(text.partition("\n")[2], where, _Snapshot), _Snapshot)
+    metadata = msgspec.convert(json_object(text.partition("\n")[2], where, _Snapshot), _Snapshot)
     folder = path.rpartition("/")[0]
     return Snapshot(
         path,
-        tuple((f"{folder}/SSTs/{table.dfsSstFileName}", table.sizeBytes) for table in found.sstFiles),
-        _counted(found.numKeys),
-        _counted(found.numInternalKeys),
+        tuple((f"{folder}/SSTs/{table.dfsSstFileName}", table.sizeBytes) for table in metadata.sstFiles),
+        _counted(metadata.numKeys),
+        _counted(metadata.numInternalKeys),
     )
 
 

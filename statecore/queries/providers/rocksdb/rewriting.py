@@ -1,4 +1,4 @@
-"""All state of a query, laid out anew by Spark's own ``StateRewriter``, in another place."""
+"""Rewrites all state of a query into another checkpoint, with Spark's own ``StateRewriter``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Place = Callable[[DataFrame], DataFrame]
 """Takes the rows of a state store, as ``read_store`` gives them, and adds the int column ``target``."""
 
 _ORDER = "order_in_source"
-# RocksDB is filled quicker in the order of its keys. Rows of one key lie in one partition of the source, so that their
+# RocksDB loads faster in the order of its keys. Rows of one key lie in one partition of the source, so that their
 # order there is that of their list.
 _SORTED = ("column_family_name", "key_bytes", _ORDER)
 _REWRITER = "org.apache.spark.sql.execution.streaming.state.StateRewriter"
@@ -45,8 +45,8 @@ def rewrite(
 
     The target holds ``offsets`` of the batch with the new number of partitions, the operators' metadata and their
     schema files; its metadata of version 2 names schema files below the target. Each partition becomes a snapshot,
-    with changelog checkpointing too; the query goes on from it. The order of values within a list is kept. Files of the
-    source are whole if ``read_store`` has found them so.
+    with changelog checkpointing too; the query resumes from it. The order of values within a list stays. Check the
+    source first: ``read_store`` raises for files that are not whole.
 
     Args:
         spark: The session; its settings stay as they are.
@@ -63,7 +63,7 @@ def rewrite(
 
     Raises:
         CheckpointDamagedError: Spark cannot read the source.
-        NotProvenError: Spark left a partition of the target out.
+        NotProvenError: Spark did not write a partition of the target.
         StorageError: The storage fails.
 
     """
@@ -94,7 +94,7 @@ class _Layout:
 
     Attributes:
         written: The stores so far, each with its number of partitions in the target.
-        error: What failed in Python: across the JVM, it would become text.
+        error: The error raised in Python: the JVM would turn it into text.
 
     """
 
@@ -129,10 +129,10 @@ class _Layout:
         implements: ClassVar = ["scala.Function1"]
 
 
-def _ids(found: Any) -> UniqueIds | None:
-    if found.isEmpty():
+def _ids(by_operator: Any) -> UniqueIds | None:
+    if by_operator.isEmpty():
         return None
-    ids, entries = {}, found.get().iterator()
+    ids, entries = {}, by_operator.get().iterator()
     while entries.hasNext():
         entry = entries.next()
         ids[int(entry._1())] = tuple(tuple(map(str, stores)) for stores in entry._2())

@@ -1,4 +1,4 @@
-"""Sessions with the settings that Spark's reader and writer of state take from a session."""
+"""Sessions with the settings that Spark's reader and writer of state need."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WRITING = {"spark.sql.adaptive.enabled": "false"}
 def reading_session(spark: SparkSession, checkpoint_format: int) -> SparkSession:
     """Return a session that reads state of a checkpoint format, with all other settings of ``spark``.
 
-    Spark logs most settings with each batch, and both reader and writer take those; it does not log the format.
+    Spark's reader and writer use the settings logged with the batch; the format is not logged.
     """
     return _cloned(spark, {CHECKPOINT_FORMAT: str(checkpoint_format)})
 

@@ -1,7 +1,7 @@
-"""A checkpoint under a commit log of the version that ``StateRewriter`` asks for.
+"""Presents a checkpoint with a commit log of the version that ``StateRewriter`` requires.
 
-It refuses a commit whose version is not the state checkpoint format (4.3.0). Version 3, which a query with named sinks
-writes, says what its sinks do; it can come with either format.
+``StateRewriter`` refuses a commit whose version is not the state checkpoint format (4.3.0). A query with named sinks
+writes version 3, with either format.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from statecore.storage.workspaces import workspace
 if TYPE_CHECKING:
     from statecore.queries.reading.checkpoint import SparkCheckpoint
 
-_KEPT = ("nextBatchWatermarkMs", "stateUniqueIds")
+_FIELDS = ("nextBatchWatermarkMs", "stateUniqueIds")
 
 
 @contextmanager
 def readable(checkpoint: SparkCheckpoint) -> Iterator[str]:
-    """Give the URL of a checkpoint that ``StateRewriter`` reads: this one, or one that links to it.
+    """Yield the URL of a checkpoint that ``StateRewriter`` reads: this one, or one that links to it.
 
     Raises:
         ConfigurationError: The checkpoint needs links, and is not on this machine.
@@ -39,6 +39,6 @@ def readable(checkpoint: SparkCheckpoint) -> Iterator[str]:
             if path.name != COMMITS:
                 (folder / path.name).symlink_to(path)
         (folder / COMMITS).mkdir()
-        body = {key: value for key, value in commit.body.items() if key in _KEPT}
+        body = {key: value for key, value in commit.body.items() if key in _FIELDS}
         (folder / COMMITS / str(checkpoint.batch)).write_bytes(CommitLog(version, body).encode())
         yield str(folder)

@@ -1,7 +1,7 @@
-"""Whether the files that a state store is read from are whole, because Spark overlooks some that are not.
+"""Checks that the files of a state store are whole, because Spark overlooks some damage (4.3.0).
 
-Spark takes an iterator of RocksDB that ends for a damaged block to be at its end, and reads the rest as if the damaged
-rows had never been (4.3.0); it decompresses changelogs without a look at their checksums.
+When a damaged block ends an iterator of RocksDB, Spark takes it for the end of the rows and silently drops the rest.
+Spark does not verify the checksums of changelogs when it decompresses them.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _Partition:
             self._require_changelog(version)
 
     def _require_changelog(self, version: _Version) -> list[_Version]:
-        """Check a changelog; return the versions that it says it builds on, in checkpoint format 2."""
+        """Check a changelog; in checkpoint format 2, return the versions that it builds on."""
         snapshot = snapshot_path(self.store, self.partition, version.number, version.unique_id)
         path = f"{snapshot.removesuffix('.zip')}.changelog"
         if path not in self.sizes:
@@ -117,7 +117,7 @@ class _Partition:
                 f"found neither {snapshot} nor {path} in the checkpoint {self.files.url}; expected one of them; "
                 "restore the checkpoint from a clone or a backup"
             )
-        # It compares what the blocks hold with their checksums.
+        # Decompressing verifies the checksums of the blocks.
         content = codec(self.codec).decompress(read_checked(self.files, path), path)
         try:
             return _lineage(content) if version.unique_id is not None else []
@@ -130,16 +130,16 @@ class _Partition:
     def _require_snapshot(self, path: str) -> None:
         snapshot = read_snapshot(self.files, path)
         for table, size in () if snapshot is None else snapshot.tables:
-            found = self.sizes.get(table)
-            if found is None:
+            actual_size = self.sizes.get(table)
+            if actual_size is None:
                 raise self._damaged(f"no file {table}")
-            if found != size:
-                raise self._damaged(f"{table} with {found:,} bytes, and {size:,} in {path}")
+            if actual_size != size:
+                raise self._damaged(f"{table} with {actual_size:,} bytes, and {size:,} in {path}")
             if problem := self._problem_of_table(table):
                 raise self._damaged(f"{table} not whole ({problem})")
 
     def _problem_of_table(self, path: str) -> str | None:
-        """Return what RocksDB finds wrong when it compares each block of a table with its checksum."""
+        """Return RocksDB's error if a block of a table differs from its checksum; None if the table is whole."""
         if is_local(self.files.url):
             return _problem(self.spark, str(local_path(self.files.url) / path))
         with tempfile.NamedTemporaryFile(suffix=".sst") as copy:

@@ -146,7 +146,7 @@ def test_a_verification_whose_run_is_rolled_back_meanwhile_fails_and_takes_no_wo
     step = Verify(change=_change(world))
     assert step.begin() is None
     _rolling_back(world)
-    with pytest.raises(StepFailedError, match="expected nobody to end it meanwhile"):
+    with pytest.raises(StepFailedError, match="expected it to be running"):
         step.end()
     assert world.state == ("running", 4, 3)
 
@@ -197,7 +197,7 @@ def test_a_job_that_does_not_become_healthy_is_rolled_back_after_five_minutes(wo
     world.passes(1)
     assert world.state == ("failed", 4, 3)
     error = str(world.catalog.runs.get(RUN).error)
-    assert error.startswith("the supervisor took step verify over, which failed: found generation 2 running")
+    assert error.startswith("the supervisor took over step verify, which failed: found generation 2 running")
     assert "0 epochs, 500 records wait" in error and error.endswith("; rolled back")
     assert world.catalog.leases.find(JOB) is None
 
