@@ -63,7 +63,7 @@ class AirflowClient:
         self._http = httpx.Client(base_url=url, timeout=120.0)
 
     def login(self) -> None:
-        """Get a token; other calls do this when they have none."""
+        """Get a token; other calls do this themselves."""
         response = self._http.post("/auth/token", json=self._credentials)
         self._check(response)
         self._http.headers["Authorization"] = f"Bearer {response.json()['access_token']}"
@@ -108,11 +108,11 @@ class AirflowClient:
 
     def unpause(self, dag_id: str) -> None:
         """Unpause a DAG and make Airflow parse its file again: only then does Airflow watch for its events."""
-        found = self._request("GET", f"/dags/{dag_id}")
-        assert found is not None
-        if found["is_paused"]:
+        dag = self._request("GET", f"/dags/{dag_id}")
+        assert dag is not None
+        if dag["is_paused"]:
             self._request("PATCH", f"/dags/{dag_id}", json={"is_paused": False}, params={"update_mask": "is_paused"})
-            self._request("PUT", f"/parseDagFile/{found['file_token']}")
+            self._request("PUT", f"/parseDagFile/{dag['file_token']}")
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any], *, run_id: str | None = None) -> str:
         """Start a DAG run, as the Trigger form does, and return its id."""
@@ -131,14 +131,14 @@ class AirflowClient:
     def run(self, dag_id: str, run_id: str) -> DagRun:
         """Return the current state of a DAG run."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}"
-        found = self._request("GET", path)
+        dag_run = self._request("GET", path)
         listed = self._request("GET", f"{path}/taskInstances", params={"limit": 100})
-        assert found is not None and listed is not None
+        assert dag_run is not None and listed is not None
         instances = sorted(listed["task_instances"], key=lambda item: item["start_date"] or "~")
         tasks = tuple(
             TaskRun(item["task_id"], item["state"], item["try_number"], item["duration"]) for item in instances
         )
-        return DagRun(dag_id, run_id, found["state"], found.get("duration"), tasks)
+        return DagRun(dag_id, run_id, dag_run["state"], dag_run.get("duration"), tasks)
 
     def wait(
         self,

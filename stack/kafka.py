@@ -51,13 +51,13 @@ class Record(NamedTuple):
 
 
 class KafkaBroker:
-    """The broker; whoever starts it stops it.
+    """A broker; the caller of ``start`` also calls ``stop``.
 
     Args:
-        folder: Of its own; it exists.
-        environment: As a part of a stack, what marks its processes; the stack then ends them.
-        listeners: Others beside the plain one: a name, and its security protocol.
-        settings: What these need, as lines of the broker's properties.
+        folder: An existing folder for this broker alone.
+        environment: Environment that marks its processes as part of a stack, which then ends them; None outside of one.
+        listeners: Security protocols of additional listeners, by name.
+        settings: Settings of these listeners, as lines of the broker's properties.
         users: Passwords by user, for SCRAM-SHA-512.
 
     Raises:
@@ -86,7 +86,7 @@ log.initial.task.delay.ms=100
 file.delete.delay.ms=100
 {more}
 """
-    """Its settings; in braces, what is filled in."""
+    """Its settings; ``__init__`` fills in the names in braces."""
 
     def __init__(
         self,
@@ -119,10 +119,10 @@ file.delete.delay.ms=100
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         scram = [f"SCRAM-SHA-512=[name={user},password={password}]" for user, password in users.items()]
         more = [part for each in scram for part in ("--add-scram", each)]
-        # One of 64 begins with a hyphen, and would be taken for an option.
+        # With ``=``, because one id in 64 begins with a hyphen and would be parsed as an option.
         made = self._java("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(properties), *more)
         if made.wait(_START_S):
-            raise StackError(f"found that Kafka cannot use {folder}; expected an empty folder; see {self.log}")
+            raise StackError(f"could not format {folder} for Kafka; expected an empty folder; see {self.log}")
 
     @property
     def servers(self) -> str:
@@ -131,7 +131,7 @@ file.delete.delay.ms=100
 
     @property
     def log(self) -> Path:
-        """What it has said."""
+        """Path of its output."""
         return self.folder / "log"
 
     def start(self) -> None:
@@ -156,7 +156,7 @@ file.delete.delay.ms=100
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Let it answer nobody, as behind a network that is down."""
+        """Suspend it: it answers no client, as behind a network that is down."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         try:
@@ -165,7 +165,7 @@ file.delete.delay.ms=100
             self._process.send_signal(signal.SIGCONT)
 
     def create(self, topic: str, partitions: int = 3, **settings: str) -> str:
-        """Make a topic, and return its name; ``_`` in the name of a setting stands for ``.``."""
+        """Create a topic, and return its name; ``_`` in the name of a setting stands for ``.``."""
         config = {name.replace("_", "."): value for name, value in settings.items()}
         # It answers for as long as it lives.
         admin = self.admin()
@@ -180,9 +180,9 @@ file.delete.delay.ms=100
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
     def topics(self) -> Mapping[str, Any]:
-        """Return what is known of each topic."""
-        found: Mapping[str, Any] = self.admin().list_topics(timeout=_START_S).topics
-        return found
+        """Return the metadata of all topics by name."""
+        topics: Mapping[str, Any] = self.admin().list_topics(timeout=_START_S).topics
+        return topics
 
     def read(self, topic: str, *, isolation: str = "read_committed") -> Sequence[Record]:
         """Return all records up to the newest one that is committed when this is called, partition by partition.
@@ -204,20 +204,20 @@ file.delete.delay.ms=100
         try:
             partitions = self.topics()[topic].partitions
             consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-            found, open_ = list[Record](), set(partitions)
+            records, open_ = list[Record](), set(partitions)
             while open_:
                 message: Any = consumer.poll(_START_S)
                 error: Any = "no answer" if message is None else message.error()
                 if error is None:
                     headers = tuple(message.headers() or ())
-                    found.append(Record(message.partition(), message.key(), message.value(), headers))
+                    records.append(Record(message.partition(), message.key(), message.value(), headers))
                 elif message is not None and error.name() == "_PARTITION_EOF":
                     open_.discard(message.partition())
                 else:
                     raise StackError(f"found {error} of topic {topic}; expected its records; see {self.log}")
         finally:
             consumer.close()
-        return sorted(found, key=lambda record: record.partition)
+        return sorted(records, key=lambda record: record.partition)
 
     def _answers(self) -> bool:
         try:

@@ -136,7 +136,7 @@ class Processes:
         """End every marked process: first terminate, then kill.
 
         Raises:
-            StackError: A process is left.
+            StackError: A process did not end.
 
         """
         for end, timeout_s in ((psutil.Process.terminate, _GRACE_S), (psutil.Process.kill, _GRACE_S)):
@@ -147,16 +147,18 @@ class Processes:
         left = self.living()
         if left:
             names = ", ".join(f"{process.pid} ({process.name()})" for process in left)
-            raise StackError(f"processes {names} of {self._run_dir} are left; expected none; end them by hand")
+            raise StackError(
+                f"found processes {names} of {self._run_dir} after the stop; expected none; end them by hand"
+            )
         self._record.unlink(missing_ok=True)
 
     def _end(self, end: Callable[[psutil.Process], None], timeout_s: float) -> bool:
-        """Return whether there were processes to end, and all of them have ended."""
-        found = self.living()
-        for process in found:
+        """End all processes; return whether there were any, and all of them have ended."""
+        processes = self.living()
+        for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 end(process)
-        return bool(found) and _wait_gone(found, timeout_s)
+        return bool(processes) and _wait_gone(processes, timeout_s)
 
     def _is_ours(self, process: psutil.Process, sessions: Mapping[int, float]) -> bool:
         try:

@@ -183,11 +183,11 @@ class Stack:
         log = self.logs / "supervisor.log"
         deadline = time.monotonic() + timeout_s
         with self.catalog() as catalog:
-            while (found := catalog.clusters.get(CLUSTER)).ready_workers != workers:
+            while (cluster := catalog.clusters.get(CLUSTER)).ready_workers != workers:
                 self._processes.check(_SUPERVISOR, log)
                 if time.monotonic() > deadline:
                     raise StackError(
-                        f"found {found.ready_workers} ready workers after {timeout_s:g} s ({found.message}); "
+                        f"found {cluster.ready_workers} ready workers after {timeout_s:g} s ({cluster.message}); "
                         f"expected {workers}; {tail(log)}"
                     )
                 time.sleep(0.2)
@@ -196,10 +196,10 @@ class Stack:
         """End every process of this stack, whichever process started it; do nothing when there is none.
 
         Raises:
-            StackError: A process is left.
+            StackError: A process did not end.
 
         """
-        # First the supervisor, which would restart drivers.
+        # First the supervisor: it would restart drivers.
         self._processes.terminate(_SUPERVISOR)
         self._airflow("").stop()
         self._processes.end_all()
@@ -266,7 +266,7 @@ class Stack:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of a process that another one starts as a part of this stack; ``stop`` ends it."""
+        """Environment for a process started as a part of this stack; ``stop`` ends the process."""
         return self._processes.environment(self._environment())
 
     @staticmethod

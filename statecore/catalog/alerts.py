@@ -1,4 +1,4 @@
-"""What people were last told about alerts, so that each change of state is told once."""
+"""The last state of each alert that each channel has sent, so that each change is sent once."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ told = tables.told_alerts
 
 
 class Alerts:
-    """What each channel was told about alerts; ``ToldAlertRecord`` explains channel and subject."""
+    """The last state of each alert that each channel has sent; ``ToldAlertRecord`` explains channel and subject."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
 
     def told(self, channel: str) -> list[ToldAlertRecord]:
-        """Return what a channel has told or claimed."""
+        """Return the alerts that a channel has sent or claimed."""
         query = select(told).where(told.c.channel == channel).order_by(told.c.subject, told.c.alert)
         return self._transactions.all(query, ToldAlertRecord)
 
     @again_after_conflict
     def claim(self, channel: str, subject: str, alert: str, *, firing: bool, ttl_ms: int) -> bool:
-        """Claim to tell a change; of several callers at once, one succeeds.
+        """Claim the sending of a change; of several callers at once, one succeeds.
 
-        Returns False when the channel has told it, or another claim has not expired.
+        Returns False when the channel has sent it, or another claim has not expired.
         """
         key = _is(channel, subject, alert)
         with self._transactions.write() as connection:
@@ -40,7 +40,7 @@ class Alerts:
             return claimed.rowcount == 1
 
     def confirm(self, channel: str, subject: str, alert: str, *, firing: bool) -> None:
-        """Record that a claimed change was told."""
+        """Record that a claimed change was sent."""
         with self._transactions.write() as connection:
             values = {"firing": firing, "told_ms": self._transactions.now_ms_in(connection), "claimed_until_ms": 0}
             connection.execute(update(told).where(_is(channel, subject, alert)).values(**values))

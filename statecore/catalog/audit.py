@@ -1,4 +1,4 @@
-"""The audit: who changed what of a job, and when; a line is written together with the change."""
+"""The audit: who changed which fields of a job, and when. A change and its line are one transaction."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record_change(connection: Connection, job: str, change: dict[str, Any], who:
 
 
 def difference(before: JobRecord | None, after: JobRecord) -> dict[str, Any]:
-    """Return what changed, as ``{field: [before, after]}``; of pairs that may hold secrets, only the names."""
+    """Return the changed fields as ``{field: [before, after]}``; of fields that may hold secrets, only the names."""
     pairs = {field: [getattr(before, field, None), getattr(after, field)] for field in _FIELDS}
     changed: dict[str, Any] = {field: pair for field, pair in pairs.items() if pair[0] != pair[1]}
     for field in _NAMED:

@@ -43,8 +43,8 @@ class Catalog:
         runs: Rescale runs and their steps.
         clusters: Desired and actual size of each cluster.
         policies: Policies of jobs, and their decisions.
-        supervisors: The supervisor that acts.
-        alerts: What people were told.
+        supervisors: The active supervisor.
+        alerts: The alerts that were sent.
 
     Raises:
         ConfigurationError: The URL is not one of a supported database. Methods raise CatalogError itself, not one of

@@ -26,7 +26,7 @@ class Clusters:
     def register(self, name: str, kind: str, settings: Mapping[str, Any], workers: int) -> ClusterRecord:
         """Add a cluster or update an existing one; ``workers`` becomes the desired size.
 
-        Workers that are processes may be of another host from then on; see ``claim``.
+        The cluster gives up its host: a supervisor on another one may then ``claim`` it.
         """
         check_name("cluster", name)
         _check_workers(name, workers)
@@ -41,7 +41,7 @@ class Clusters:
             return get_cluster(connection, name)
 
     def set_desired_workers(self, name: str, workers: int) -> ClusterRecord:
-        """Record the desired size; a negative one is refused with ConfigurationError."""
+        """Record the desired size; raise ConfigurationError for a negative one."""
         _check_workers(name, workers)
         return self._update(name, {"desired_workers": workers})
 
@@ -54,21 +54,21 @@ class Clusters:
         max_workers: int | None = None,
         message: str | None = None,
     ) -> ClusterRecord:
-        """Record the actual size, the limits of the size, and what prevents the desired one."""
+        """Record the actual size, its limits, and a message: why the desired size is not reached."""
         seen = {"ready_workers": ready_workers, "min_workers": min_workers, "max_workers": max_workers}
         return self._update(name, {**seen, "message": message})
 
     def claim(self, name: str, host: str, *, replacing: str | None = None) -> ClusterRecord:
-        """Record that the workers are processes of a host, unless they are of one that it does not replace."""
+        """Record the host that runs the workers, unless it is another one already, other than ``replacing``."""
         with self._transactions.write() as connection:
             free = or_(clusters.c.host.is_(None), clusters.c.host == replacing)
             connection.execute(update(clusters).where(clusters.c.name == name, free).values(host=host))
             return get_cluster(connection, name)
 
     def remove(self, name: str) -> ClusterRecord:
-        """Forget a cluster, whose workers stay; one that belongs to a job is refused with ConfigurationError."""
+        """Forget a cluster; its workers stay. Raise ConfigurationError if it belongs to a job."""
         with self._transactions.write() as connection:
-            found = lock_cluster(connection, name)
+            cluster = lock_cluster(connection, name)
             job = connection.execute(select(tables.jobs.c.name).where(tables.jobs.c.cluster == name)).scalar()
             if job is not None:
                 raise ConfigurationError(
@@ -76,7 +76,7 @@ class Clusters:
                     f"`statecore register {job} --cluster=`"
                 )
             connection.execute(delete(clusters).where(clusters.c.name == name))
-            return found
+            return cluster
 
     def get(self, name: str) -> ClusterRecord:
         """Return a cluster."""

@@ -22,16 +22,16 @@ from statecore.private_files import create_private, make_private_folder
 from statecore.redaction import redacted
 
 _BUSY_TIMEOUT_S = 30
-# By default libpq waits many minutes for a server that vanished, and blocks its caller.
+# By default libpq blocks its caller for many minutes after a server vanishes.
 # In seconds, except the last one, which is in milliseconds.
 _LIBPQ_PATIENCE = {"connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 10, "tcp_user_timeout": 30_000}
-# A client that is stopped in a transaction holds its row locks: others give up waiting, and the server ends it. Until
-# then the driver of the job that it has locked is silent, which must not last for ``Liveness.running_ms``.
+# A client stopped in a transaction holds its row locks: others give up waiting, and the server ends its session. Until
+# then the driver of the locked job sends no heartbeat, so both times must be shorter than ``Liveness.running_ms``.
 _LOCK_TIMEOUT_S, _IDLE_TIMEOUT_S = 5.0, 10.0
 # The time of this statement, not that of the transaction's beginning.
 _NOW_MS = text("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
 FAILOVER_S = 10.0
-"""A server that answers again within this time was not away: programs wait for it. Drivers may be silent for longer."""
+"""Programs wait this long for a server to answer again. Shorter than the silence that a driver may keep."""
 _RECONNECT_S = 0.2
 _CHECKED_FOR_S = 10.0
 _SCHEMA_LOCK = 7_371_613  # arbitrary, but the same in every process
@@ -86,9 +86,9 @@ class Database:
                 yield connection
 
     def _connect(self, engine: Engine) -> Connection:
-        """Return a connection; wait out a short failover of a server that was there before.
+        """Return a connection; wait out a failover of at most ``FAILOVER_S``.
 
-        After a longer outage nobody waits any more: a stream goes on without the catalog.
+        During a longer outage calls fail at once: a stream goes on without the catalog.
         """
         while True:
             try:
@@ -108,8 +108,8 @@ class Database:
     def now_ms(self, connection: Connection) -> int:
         """Return the database's time in milliseconds since the epoch, UTC.
 
-        The clocks of two hosts differ; one clock must judge what both of them write. That of a SQLite file is this
-        host's, because a SQLite catalog has only one host.
+        One clock stamps the records of all hosts, because the clocks of hosts differ. SQLite has none, and only one
+        host: its clock is used.
         """
         if self._engine.dialect.name == "sqlite":
             return SystemClock().now_ms()
@@ -119,8 +119,8 @@ class Database:
         """Upgrade the tables to the newest revision; any number of processes may do so at once."""
         with self._named():
             with self._reading.begin() as connection:
-                is_new, found = schema.is_new(connection), schema.revision(connection)
-                if not is_new and (only_if_new or str(found) >= schema.head()):
+                is_new, revision = schema.is_new(connection), schema.revision(connection)
+                if not is_new and (only_if_new or str(revision) >= schema.head()):
                     schema.require_head(connection, self.name)
                     return
             if self._engine.dialect.name == "sqlite":
@@ -233,9 +233,9 @@ def _engine(url: URL) -> Engine:
         return engine
     file = Path(str(url.database))
     make_private_folder(file.parent)
-    # SQLite would create it for everybody to read; the files beside it get its mode.
-    # A file that is there must not be opened: closing it would end the locks of all connections of this process, as
-    # POSIX has it, and another process that leaves would remove the log that this one goes on writing to.
+    # SQLite would create it readable by everybody; the files beside it get its mode.
+    # An existing file must not be opened: by POSIX, closing it would release the locks of all connections of this
+    # process. Another process that exits would then remove the log that this one still writes to.
     create_private(file)
     engine = create_engine(url, connect_args={"timeout": _BUSY_TIMEOUT_S})
     event.listen(engine, "connect", _on_sqlite_connect)

@@ -1,6 +1,6 @@
 """Epochs of a job, with the metrics of their subtasks and key groups, and measurements of the job's backlog.
 
-The catalog keeps only the newest figures of every kind, and fewer of the wide ones, so that it does not grow forever.
+The catalog retains only the newest figures of each kind, fewer of those with wide rows: it must not grow forever.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Epochs:
         operators: Sequence[OperatorFigures] = (),
         key_groups: Sequence[KeyGroupsRecord] = (),
     ) -> None:
-        """Record a committed epoch, its subtasks, and its keyed state when sampled; recorded ones stay unchanged."""
+        """Record a committed epoch, its subtasks and its sampled keyed state; a recorded epoch stays unchanged."""
         with self._transactions.write_job(epoch.job) as connection:
             known = (epochs.c.job == epoch.job, epochs.c.lineage == epoch.lineage, epochs.c.epoch == epoch.epoch)
             if one(connection, epochs, *known, kind=EpochRecord) is not None:
@@ -111,11 +111,11 @@ class Epochs:
         newest = select(key_groups.c.lineage, key_groups.c.epoch).where(*where)
         order = (key_groups.c.committed_ms.desc(), key_groups.c.epoch.desc())
         with self._transactions.read() as connection:
-            found = connection.execute(newest.order_by(*order).limit(1)).one_or_none()
-            if found is None:
+            epoch = connection.execute(newest.order_by(*order).limit(1)).one_or_none()
+            if epoch is None:
                 return []
             sample = select(key_groups).where(
-                *where, key_groups.c.lineage == found.lineage, key_groups.c.epoch == found.epoch
+                *where, key_groups.c.lineage == epoch.lineage, key_groups.c.epoch == epoch.epoch
             )
             return records(connection.execute(sample.order_by(key_groups.c.uid)).all(), KeyGroupsRecord)
 
@@ -129,18 +129,18 @@ class Epochs:
             connection.execute(insert(backlogs).values(**dataclasses.asdict(made)))
 
     def record_topics(self, job: str, generation: int, sources: Sequence[SourceTopics]) -> None:
-        """Record what waits in the topics of a job's sources; the record before is replaced."""
+        """Replace the record of the rows that wait in the topics of a job's sources."""
         with self._transactions.write_job(job) as connection:
             made = TopicsRecord(job, generation, self._transactions.now_ms_in(connection), tuple(sources))
             known = one(connection, topics, topics.c.job == job, kind=TopicsRecord)
             if known is not None and known.generation > generation:
-                # A driver that was taken for dead must not take the offsets back.
+                # A newer driver has taken over: the offsets of the older one are out of date.
                 return
             connection.execute(delete(topics).where(topics.c.job == job))
             connection.execute(insert(topics).values(**dataclasses.asdict(made)))
 
     def topics(self, job: str) -> TopicsRecord | None:
-        """Return what waited in the topics of a job's sources at the last measurement; None without one."""
+        """Return the last measurement of the topics of a job's sources; None without one."""
         return next(iter(self._transactions.all(select(topics).where(topics.c.job == job), TopicsRecord)), None)
 
     def backlogs(
@@ -185,8 +185,8 @@ class Epochs:
     def costs(self, job: str, *, limit: int) -> list[tuple[int, int, int, int, dict[str, float]]]:
         """Return commit time, parallelism, rows, duration (ms) and phases of a job's newest epochs, in commit order.
 
-        Cheaper than whole records, since a policy reads thousands of them every few seconds. Epochs without rows are
-        left out, because an outage has only these.
+        Cheaper than whole records: a policy reads thousands of them every few seconds. Epochs without rows are omitted:
+        an outage would leave no others.
         """
         of = epochs.c
         columns = select(of.committed_ms, of.parallelism, of.rows, of.duration_ms, of.phases)
@@ -229,7 +229,7 @@ def _share_since(epoch: EpochRecord, since_ms: int) -> float:
 
 
 def _keep_newest(connection: Connection, table: Table, job: str, count: int) -> None:
-    """Remove a job's oldest rows; rows of the same time stay or go together."""
+    """Remove a job's rows older than the newest ``count``; rows of the same time are treated alike."""
     at, of_job = table.c.committed_ms, table.c.job == job
     # With fewer rows it is null, and no row is older than null.
     oldest = select(at).where(of_job).order_by(at.desc()).offset(count - 1).limit(1).scalar_subquery()
@@ -271,7 +271,7 @@ def _point(
 def _between(
     table: Table, at: Column[int], job: str, since_ms: int, until_ms: int | None, step_ms: int | None
 ) -> ColumnElement[bool]:
-    """Return the condition for a job's rows of a time, or only for the last of each time step."""
+    """Return the condition for a job's rows between two times; with ``step_ms``, the last of each time step."""
     where = and_(table.c.job == job, at >= since_ms)
     if until_ms is not None:
         where = and_(where, at < until_ms)

@@ -29,9 +29,9 @@ class Generations:
     def claim(self, job: str, *, log_path: str, if_wanted: bool = False) -> GenerationRecord:
         """Claim the job's next generation; of several callers at once, one gets it.
 
-        A predecessor without heartbeats is marked failed in the same transaction. If the job's desired state is
-        running, unfinished requests to stop fail as well, because the new driver would carry them out. So do requests
-        to rescale a running stream.
+        The same transaction marks a predecessor without heartbeats failed, and fails requests to rescale a running
+        stream. If the job's desired state is running, it also fails unfinished requests to stop: the new driver would
+        carry them out.
 
         Args:
             job: Name of the job.
@@ -48,8 +48,8 @@ class Generations:
             is_wanted = connection.execute(wanted).scalar_one() == "running"
             if if_wanted and not is_wanted:
                 raise GenerationClaimedError(
-                    f"job {job!r} was stopped in the meantime; expected its desired state to be running; start it when "
-                    "it should run"
+                    f"no driver of job {job!r} launched: the job was stopped in the meantime; "
+                    f"`statecore start {job}` runs it again"
                 )
             newest = newest_generation(connection, job)
             if newest is not None and self._liveness.is_alive(newest, now_ms):
@@ -99,9 +99,9 @@ class Generations:
         Returns False when there is a higher generation or this one has ended: the caller must stop.
         """
         with self._transactions.write_job(job) as connection:
-            found = _get(connection, job, generation)
+            record = _get(connection, job, generation)
             newest = newest_generation(connection, job)
-            if found.ended or newest is None or newest.generation > generation:
+            if record.ended or newest is None or newest.generation > generation:
                 return False
             given: dict[str, Any] = {"state": state, "heartbeat_ms": self._transactions.now_ms_in(connection)}
             given |= {"lineage": lineage, "epoch": epoch, "version": version, "trigger_ms": trigger_ms}
@@ -110,7 +110,7 @@ class Generations:
             return True
 
     def record_driver(self, job: str, generation: int, *, host: str, pid: int, process_started_ms: int) -> None:
-        """Record the process that a supervisor has started for a generation."""
+        """Record the process that the supervisor started for a generation."""
         process = {"host": host, "pid": pid, "process_started_ms": process_started_ms}
         with self._transactions.write_job(job) as connection:
             connection.execute(update(generations).where(_is(job, generation)).values(**process))
@@ -118,16 +118,16 @@ class Generations:
     def apply_parallelism(
         self, job: str, generation: int, parallelism: int, request: int, result: Mapping[str, Any]
     ) -> bool:
-        """Record that a running driver continues at the requested parallelism; the next driver starts with it, too.
+        """Record that a running driver has adopted a parallelism, as the job's from now on; finish the request.
 
-        This finishes the request. Returns False and changes nothing when there is a higher generation, this one has
-        ended, the job's desired state is stopped, or the request is already finished.
+        Returns False and changes nothing when there is a higher generation, this one has ended, the job's desired state
+        is stopped, or the request is already finished.
         """
         with self._transactions.change_job(job) as connection:
-            found, newest = _get(connection, job, generation), newest_generation(connection, job)
+            record, newest = _get(connection, job, generation), newest_generation(connection, job)
             jobs, requests = tables.jobs.c, tables.requests.c
             state = connection.execute(select(jobs.desired_state).where(jobs.name == job)).scalar_one()
-            if found.ended or newest is None or newest.generation > generation or state != "running":
+            if record.ended or newest is None or newest.generation > generation or state != "running":
                 return False
             done = connection.execute(
                 update(tables.requests)
@@ -150,21 +150,21 @@ class Generations:
     ) -> GenerationRecord:
         """Record the end of a generation; the first end stays."""
         with self._transactions.write_job(job) as connection:
-            found = _get(connection, job, generation)
-            if found.ended:
-                return found
-            return _end(connection, found, now_ms=self._transactions.now_ms_in(connection), state=state, error=error)
+            record = _get(connection, job, generation)
+            if record.ended:
+                return record
+            return _end(connection, record, now_ms=self._transactions.now_ms_in(connection), state=state, error=error)
 
     def stop_ended_query(self, job: str, generation: int) -> bool:
-        """Stop a job whose query of Spark's own has ended by itself, until somebody starts it again.
+        """Set a query job whose query has ended by itself to stopped.
 
-        Returns False and changes nothing if this generation has not, or is not the newest one any more.
+        Returns False and changes nothing unless this generation is the newest one and ended by itself.
         """
         with self._transactions.change_job(job) as connection:
             newest = newest_generation(connection, job)
             if newest is None or newest.generation != generation or not newest.ended_by_itself:
                 return False
-            # Without its mark, so that a start is not undone.
+            # Clear the mark: otherwise the next start would be undone.
             connection.execute(update(generations).where(_is(job, generation)).values(error=None))
             values = {"desired_state": "stopped", "updated_ms": self._transactions.now_ms_in(connection)}
             connection.execute(update(tables.jobs).where(tables.jobs.c.name == job).values(**values))
@@ -173,7 +173,7 @@ class Generations:
     def import_stopped(
         self, job: str, generation: int, *, parallelism: int, lineage: int | None, epoch: int | None
     ) -> None:
-        """Record as stopped a generation that another catalog claimed; refused when the job has it, or a later one."""
+        """Record a generation of a lost catalog, as stopped; raise CatalogError if the job has it or a later one."""
         with self._transactions.write_job(job) as connection:
             now_ms = self._transactions.now_ms_in(connection)
             newest = newest_generation(connection, job)
@@ -226,22 +226,22 @@ def _is(job: str, generation: int) -> ColumnElement[bool]:
 
 
 def _get(connection: Connection, job: str, generation: int) -> GenerationRecord:
-    found = one(connection, generations, _is(job, generation), kind=GenerationRecord)
-    if found is None:
+    record = one(connection, generations, _is(job, generation), kind=GenerationRecord)
+    if record is None:
         newest = newest_generation(connection, job)
         raise UnknownRecordError(
             f"job {job!r} has no generation {generation}; the newest is "
             f"{newest.generation if newest else 'none'}; claim a generation before using it"
         )
-    return found
+    return record
 
 
 def _end(
-    connection: Connection, found: GenerationRecord, *, now_ms: int, state: str, error: str | None
+    connection: Connection, record: GenerationRecord, *, now_ms: int, state: str, error: str | None
 ) -> GenerationRecord:
-    end_generation(connection, found, now_ms=now_ms, state=state, error=error)
-    return _get(connection, found.job, found.generation)
+    end_generation(connection, record, now_ms=now_ms, state=state, error=error)
+    return _get(connection, record.job, record.generation)
 
 
-def _lost(found: GenerationRecord, now_ms: int) -> str:
-    return f"{NO_HEARTBEAT} {now_ms - found.heartbeat_ms} ms while {found.state}; see {found.log_path}"
+def _lost(record: GenerationRecord, now_ms: int) -> str:
+    return f"{NO_HEARTBEAT} {now_ms - record.heartbeat_ms} ms while {record.state}; see {record.log_path}"

@@ -44,7 +44,7 @@ class Jobs:
     ) -> JobRecord:
         """Add a job, stopped, or update the definition of an existing one.
 
-        An existing job keeps its desired state and ``start_from``, and stays of its kind.
+        An existing job keeps its desired state, ``start_from`` and kind.
 
         Raises:
             ConfigurationError: The name cannot be part of a file name, the cluster or the checkpoint belongs to another
@@ -69,7 +69,7 @@ class Jobs:
             "checkpoint": checkpoint,
         }
         with self._transactions.write() as connection:
-            # The job first, as everyone who locks both: otherwise two could wait for each other.
+            # Everyone who locks both locks the job first: otherwise two could wait for each other.
             connection.execute(select(jobs.c.name).where(jobs.c.name == name).with_for_update())
             if cluster is not None:
                 lock_cluster(connection, cluster)
@@ -106,7 +106,7 @@ class Jobs:
         return self._transactions.all(select(jobs).order_by(jobs.c.name), JobRecord)
 
     def audit(self, job: str, *, limit: int | None = None) -> list[AuditRecord]:
-        """Return who changed what of a job, newest first."""
+        """Return the changes of a job with their authors, newest first."""
         audit = tables.audit
         return self._transactions.all(
             select(audit).where(audit.c.job == job).order_by(audit.c.id.desc()).limit(limit), AuditRecord
@@ -144,18 +144,18 @@ class Jobs:
             max_parallelism: Number of key groups of the savepoint to start from; only a rewritten one changes it.
             start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
             roll_back: Whether ``start_from`` applies although epochs were committed after it; set together with it.
-            claims_savepoint: The savepoint that the job owns from then on; set together with ``start_from``.
+            claims_savepoint: The savepoint that the job takes ownership of; set together with ``start_from``.
             start_after: A number that the next generation must exceed, such as the newest one in the job's store.
-            allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
-            accept_lost_records: Whether the next driver may go on without records that topics no longer have.
-            checkpoint: The checkpoint that the next generation of a query of Spark's own goes on from.
+            allow_non_restored_state: Whether the driver may drop state that the job file no longer declares.
+            accept_lost_records: Whether the next driver may skip records that topics no longer have.
+            checkpoint: The checkpoint that the next generation of a query job resumes from.
 
         Raises:
             InvalidParallelismError: The parallelism is out of bounds.
 
         """
         with self._transactions.change_job(job) as connection:
-            found = get_job(connection, job)
+            before = get_job(connection, job)
             given = {
                 "desired_state": state,
                 "artifact": artifact,
@@ -165,15 +165,15 @@ class Jobs:
             values: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
             values["updated_ms"] = self._transactions.now_ms_in(connection)
             if state == "stopped":
-                # It was given for the start before.
+                # It was given for the previous start only.
                 values["accept_lost_records"] = False
             if checkpoint is not None:
                 values |= {"checkpoint": checkpoint, "left_checkpoint": None}
             if artifact is not None:
                 values["artifact_sha256"] = artifact_sha256
             if parallelism is not None or max_parallelism is not None:
-                values["parallelism"] = found.parallelism if parallelism is None else parallelism
-                values["max_parallelism"] = found.max_parallelism if max_parallelism is None else max_parallelism
+                values["parallelism"] = before.parallelism if parallelism is None else parallelism
+                values["max_parallelism"] = before.max_parallelism if max_parallelism is None else max_parallelism
                 _check_parallelism(job, values["parallelism"], values["max_parallelism"])
             if not isinstance(start_from, UnsetType):
                 values["start_from"] = start_from
@@ -186,7 +186,7 @@ class Jobs:
             return get_job(connection, job)
 
     def clear_start(self, job: str, start_after_generation: int) -> None:
-        """Clear the savepoint that a job has started from, unless another one has been requested meanwhile."""
+        """Clear the savepoint that a job has started from, unless another one was requested since."""
         with self._transactions.change_job(job) as connection:
             connection.execute(
                 update(jobs)
@@ -202,14 +202,14 @@ class Jobs:
     def forget_history(self, job: str) -> None:
         """Remove a job's generations, requests and rescale runs that ended more than 30 days ago.
 
-        The newest hundred generations and rescale runs stay; what has not ended stays, too.
+        The newest hundred generations and rescale runs stay, and so do unfinished ones.
         """
         with self._transactions.write_job(job) as connection:
             forget_history(connection, job, self._transactions.now_ms_in(connection))
 
 
 def _check_owner(connection: Connection, cluster: str, job: str) -> None:
-    """Refuse the cluster of another job: each of them would resize it, and roll it back, for itself."""
+    """Refuse the cluster of another job: both jobs would resize it."""
     others = select(jobs.c.name).where(jobs.c.cluster == cluster, jobs.c.name != job)
     owner = connection.execute(others.limit(1)).scalar()
     if owner is not None:
@@ -221,7 +221,7 @@ def _check_owner(connection: Connection, cluster: str, job: str) -> None:
 
 
 def _check_checkpoint(connection: Connection, checkpoint: str, job: str) -> None:
-    """Refuse the checkpoint of another job: two queries that write one destroy it."""
+    """Refuse the checkpoint of another job: two queries that write to one checkpoint destroy it."""
     used = or_(jobs.c.checkpoint == checkpoint, jobs.c.left_checkpoint == checkpoint)
     others = select(jobs.c.name).where(used, jobs.c.name != job)
     owner = connection.execute(others.limit(1)).scalar()

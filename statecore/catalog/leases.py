@@ -26,8 +26,8 @@ class Leases:
     def acquire(self, job: str, owner: str, ttl_ms: int) -> LeaseRecord:
         """Acquire the lease on a job, or renew the owner's; of several callers at once, one gets it.
 
-        The lease saves the job as it is. An expired lease of another owner is replaced, after the job is restored as by
-        ``recover_expired``.
+        The lease saves the job as it is. An expired lease of another owner is recovered as by ``recover_expired``, then
+        replaced.
 
         Raises:
             LeaseHeldError: Another owner holds it; the message names owner and expiry.
@@ -35,13 +35,13 @@ class Leases:
         """
         with self._transactions.change_job(job) as connection:
             now_ms = self._transactions.now_ms_in(connection)
-            found = _get(connection, job)
-            if found is not None and found.owner == owner:
-                return _renew(connection, found, now_ms, ttl_ms)
-            if found is not None and now_ms < found.expires_ms:
-                raise _held(found, now_ms)
-            if found is not None:
-                _abandon(connection, found, now_ms, keep=owner)
+            current = _get(connection, job)
+            if current is not None and current.owner == owner:
+                return _renew(connection, current, now_ms, ttl_ms)
+            if current is not None and now_ms < current.expires_ms:
+                raise _held(current, now_ms)
+            if current is not None:
+                _abandon(connection, current, now_ms, keep=owner)
             connection.execute(delete(taken_back).where(taken_back.c.job == job))
             lease = LeaseRecord(job, owner, now_ms, now_ms, now_ms + ttl_ms, saved_job(connection, job))
             connection.execute(insert(leases).values(**dataclasses.asdict(lease)))
@@ -61,7 +61,7 @@ class Leases:
             return _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
 
     def roll_back(self, job: str, owner: str, ttl_ms: int, reason: str) -> LeaseRecord:
-        """Restore the job that the lease saved, from its newest epoch; renew the lease.
+        """Restore the job as the lease saved it, and renew the lease; the job resumes from its newest epoch.
 
         The reason becomes the error of the job's unfinished requests.
 
@@ -77,9 +77,9 @@ class Leases:
                     f"found run {owner!r} of job {job!r} done; expected one to roll back; the job keeps what the run "
                     "has changed, so change it back by a new run"
                 )
-            found = _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
-            restore_job(connection, job, found.before, reason, now_ms)
-            return found
+            lease = _renew(connection, _own(connection, job, owner, now_ms), now_ms, ttl_ms)
+            restore_job(connection, job, lease.before, reason, now_ms)
+            return lease
 
     def release(self, job: str, owner: str) -> None:
         """Release the lease; does nothing if the owner does not hold it."""
@@ -92,7 +92,7 @@ class Leases:
             return _get(connection, job)
 
     def taken_back(self, job: str) -> TakenBackRecord | None:
-        """Return the job's last lease that expired and was taken back; None once the job is changed again."""
+        """Return the job's last lease that expired and was recovered; None once another lease was acquired."""
         with self._transactions.read() as connection:
             return one(connection, taken_back, taken_back.c.job == job, kind=TakenBackRecord)
 
@@ -107,18 +107,18 @@ class Leases:
             return records(connection.execute(query).all(), LeaseRecord)
 
     def recover_expired(self, job: str) -> LeaseRecord | None:
-        """Restore the job that an expired lease saved, from its newest epoch, and fail the owner's unfinished runs.
+        """Restore the job as an expired lease saved it, and fail the owner's unfinished runs.
 
         If the owner's run has already ended, done or rolled back, the job stays unchanged. Returns the expired lease,
         or None if it was renewed, released or replaced in the meantime.
         """
         with self._transactions.change_job(job) as connection:
             now_ms = self._transactions.now_ms_in(connection)
-            found = _get(connection, job)
-            if found is None or now_ms < found.expires_ms:
+            lease = _get(connection, job)
+            if lease is None or now_ms < lease.expires_ms:
                 return None
-            _abandon(connection, found, now_ms)
-            return found
+            _abandon(connection, lease, now_ms)
+            return lease
 
 
 def _get(connection: Connection, job: str) -> LeaseRecord | None:
@@ -126,39 +126,39 @@ def _get(connection: Connection, job: str) -> LeaseRecord | None:
 
 
 def _own(connection: Connection, job: str, owner: str, now_ms: int) -> LeaseRecord:
-    found = _get(connection, job)
-    if found is None:
+    lease = _get(connection, job)
+    if lease is None:
         raise UnknownRecordError(
             f"there is no lease on job {job!r}; expected one of {owner!r}; it was never taken, or it expired and "
             "its change was rolled back, so stop this run and start again"
         )
-    if found.owner != owner:
-        raise _held(found, now_ms)
-    return found
+    if lease.owner != owner:
+        raise _held(lease, now_ms)
+    return lease
 
 
-def _renew(connection: Connection, found: LeaseRecord, now_ms: int, ttl_ms: int) -> LeaseRecord:
-    renewed = dataclasses.replace(found, heartbeat_ms=now_ms, expires_ms=now_ms + ttl_ms)
+def _renew(connection: Connection, lease: LeaseRecord, now_ms: int, ttl_ms: int) -> LeaseRecord:
+    renewed = dataclasses.replace(lease, heartbeat_ms=now_ms, expires_ms=now_ms + ttl_ms)
     connection.execute(
         update(leases)
-        .where(leases.c.job == found.job)
+        .where(leases.c.job == lease.job)
         .values(heartbeat_ms=renewed.heartbeat_ms, expires_ms=renewed.expires_ms)
     )
     return renewed
 
 
-def _abandon(connection: Connection, found: LeaseRecord, now_ms: int, keep: str | None = None) -> None:
+def _abandon(connection: Connection, lease: LeaseRecord, now_ms: int, keep: str | None = None) -> None:
     """Delete an expired lease, restore the job and fail its running rescales, except the run ``keep``."""
-    connection.execute(delete(leases).where(leases.c.job == found.job))
-    reason = f"lease expired (owner {found.owner})"
+    connection.execute(delete(leases).where(leases.c.job == lease.job))
+    reason = f"lease expired (owner {lease.owner})"
     # The job needs no restore once the run behind the lease has ended.
-    if _state(connection, found.owner) not in ("done", "failed"):
-        restore_job(connection, found.job, found.before, reason, now_ms)
-        made = TakenBackRecord(found.job, found.owner, now_ms)
-        connection.execute(delete(taken_back).where(taken_back.c.job == found.job))
+    if _state(connection, lease.owner) not in ("done", "failed"):
+        restore_job(connection, lease.job, lease.before, reason, now_ms)
+        made = TakenBackRecord(lease.job, lease.owner, now_ms)
+        connection.execute(delete(taken_back).where(taken_back.c.job == lease.job))
         connection.execute(insert(taken_back).values(**dataclasses.asdict(made)))
     unfinished = select(runs.c.run_id, runs.c.error, runs.c.aborted_by).where(
-        runs.c.job == found.job, runs.c.state == "running", runs.c.run_id != (keep or "")
+        runs.c.job == lease.job, runs.c.state == "running", runs.c.run_id != (keep or "")
     )
     for run_id, error, user in connection.execute(unfinished).all():
         known = error or (None if user is None else f"aborted by {user}")
@@ -171,10 +171,10 @@ def _state(connection: Connection, owner: str) -> RescaleState | None:
     return connection.execute(select(runs.c.state).where(runs.c.run_id == owner)).scalar()
 
 
-def _held(found: LeaseRecord, now_ms: int) -> LeaseHeldError:
+def _held(lease: LeaseRecord, now_ms: int) -> LeaseHeldError:
     return LeaseHeldError(
-        f"the lease on job {found.job!r} is held by {found.owner!r} and expires at {found.expires_ms} "
-        f"(in {found.expires_ms - now_ms} ms); expected it to be free; wait until that run has ended or its "
-        f"lease has expired, or end it, which rolls it back: `statecore rescale {found.job} --abort` for a rescale or "
+        f"the lease on job {lease.job!r} is held by {lease.owner!r} and expires at {lease.expires_ms} "
+        f"(in {lease.expires_ms - now_ms} ms); expected it to be free; wait until that run has ended or its "
+        f"lease has expired, or end it, which rolls it back: `statecore rescale {lease.job} --abort` for a rescale or "
         "an upgrade; otherwise mark the run failed in Airflow, or press Ctrl-C in its shell"
     )

@@ -1,8 +1,8 @@
 """Policies of jobs: their settings, their memory and their decisions.
 
 The policy itself does not use the catalog; the catalog stores its settings and memory as JSON. Two concurrent
-evaluations must not both decide, so a policy has a version, and only a caller that has read the newest version may
-replace its memory.
+evaluations must not both decide: a policy has a version, and only a caller that has read the newest one may replace its
+memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEPT_DECISIONS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Diagnosed:
-    """What ails a job, and since when; None for now."""
+    """A diagnosis, and the time since which it has held; None for now."""
 
     name: str
     since_ms: int | None = None
@@ -47,15 +47,15 @@ class Policies:
                 "enabled": enabled,
                 "updated_ms": self._transactions.now_ms_in(connection),
             }
-            found = _find_policy(connection, job)
-            if found is None:
+            policy = _find_policy(connection, job)
+            if policy is None:
                 connection.execute(insert(policies).values(job=job, memory={}, version=0, **values))
             else:
                 changes = update(policies).where(policies.c.job == job)
-                connection.execute(changes.values(version=found.version + 1, **values))
-            found = _find_policy(connection, job)
-            assert found is not None
-            return found
+                connection.execute(changes.values(version=policy.version + 1, **values))
+            policy = _find_policy(connection, job)
+            assert policy is not None
+            return policy
 
     def find(self, job: str) -> PolicyRecord | None:
         """Return a job's policy, or None when it has none."""
@@ -69,9 +69,9 @@ class Policies:
     def save_memory(
         self, seen: PolicyRecord, memory: Mapping[str, Any], finding: str, diagnosis: Diagnosed | None = None
     ) -> bool:
-        """Replace memory, finding and, if one is given, the diagnosis of a policy unless it changed since it was read.
+        """Replace memory, finding and, if given, diagnosis of a policy.
 
-        Returns whether it succeeded.
+        Returns False and changes nothing if the policy changed since ``seen`` was read.
         """
         with self._transactions.write_job(seen.job) as connection:
             return self._replace_memory(connection, seen, memory, finding, diagnosis)
@@ -132,7 +132,7 @@ class Policies:
         return self._transactions.all(query.order_by(*order).limit(limit), DecisionRecord)
 
     def decisions_made(self, job: str, since_ms: int) -> int:
-        """Return how many of a job's decisions since a time were or will be carried out, whether or not that failed."""
+        """Return the number of a job's decisions since a time, without refused and observed ones."""
         of = decisions.c
         counted = (of.job == job, of.decided_ms >= since_ms, of.state.not_in(("refused", "observed")))
         with self._transactions.read() as connection:
@@ -144,7 +144,7 @@ class Policies:
         return self._transactions.all(query, DecisionRecord)
 
     def reannounce(self, seen: DecisionRecord) -> bool:
-        """Record that an open decision is announced again; of several callers at once, one succeeds."""
+        """Record that an open decision is announced again; return whether this caller is the one to announce it."""
         columns = decisions.c
         unchanged = (columns.id == seen.id, columns.state == "open", columns.announced_ms == seen.announced_ms)
         with self._transactions.write_job(seen.job) as connection:
@@ -193,13 +193,13 @@ def _find_policy(connection: Connection, job: str) -> PolicyRecord | None:
 
 
 def _get_decision(connection: Connection, number: int) -> DecisionRecord:
-    found = one(connection, decisions, decisions.c.id == number, kind=DecisionRecord)
-    if found is None:
+    decision = one(connection, decisions, decisions.c.id == number, kind=DecisionRecord)
+    if decision is None:
         raise UnknownRecordError(
             f"there is no decision {number}; expected a number among the newest "
             f"{KEPT_DECISIONS} of its job; check that this is the catalog that recorded it"
         )
-    return found
+    return decision
 
 
 def _old(job: str) -> Any:

@@ -25,7 +25,7 @@ def one(connection: Connection, table: Table, *where: ColumnElement[bool], kind:
 
 
 def record(row: Row[Any], kind: type[T]) -> T:
-    """Convert a row to its record; an invalid value is refused."""
+    """Convert a row to its record; raise msgspec.ValidationError for an invalid value."""
     return msgspec.convert({str(name): value for name, value in row._mapping.items()}, kind)
 
 
@@ -36,21 +36,21 @@ def records(rows: Sequence[Row[Any]], kind: type[T]) -> list[T]:
 
 def get_job(connection: Connection, name: str) -> JobRecord:
     """Return a job, or raise the error that lists the registered ones."""
-    found = one(connection, tables.jobs, tables.jobs.c.name == name, kind=JobRecord)
-    if found is None:
+    job = one(connection, tables.jobs, tables.jobs.c.name == name, kind=JobRecord)
+    if job is None:
         raise unknown_job(connection, name)
-    return found
+    return job
 
 
 def get_cluster(connection: Connection, name: str) -> ClusterRecord:
     """Return a cluster, or raise the error that lists the registered ones."""
-    found = one(connection, tables.clusters, tables.clusters.c.name == name, kind=ClusterRecord)
-    if found is None:
+    cluster = one(connection, tables.clusters, tables.clusters.c.name == name, kind=ClusterRecord)
+    if cluster is None:
         raise UnknownClusterError(
             f"cluster {name!r} is not registered; known clusters: {_names(connection, tables.clusters)}; "
             "register it or correct the name"
         )
-    return found
+    return cluster
 
 
 def lock_cluster(connection: Connection, name: str) -> ClusterRecord:

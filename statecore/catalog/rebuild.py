@@ -19,10 +19,10 @@ class Rebuilt:
 
     Attributes:
         job: Its record.
-        registered_before: Whether it was registered by hand after the catalog was lost; that registration is kept.
+        registered_before: Whether it was registered again after the catalog was lost; that registration stays.
         lineage, epoch: Its newest epoch; None when it never committed one.
-        savepoints: Number of savepoints found.
-        withheld: Names of configuration values and settings that were never stored, because they are secret.
+        savepoints: Number of readable savepoints.
+        withheld: Names of secret configuration values and settings, which the store does not contain.
         lost_cluster: The job's cluster, when the catalog does not know it; else None.
         problems: One error per savepoint that cannot be read.
 
@@ -41,7 +41,7 @@ class Rebuilt:
 def rebuild_job(catalog: Catalog, store_url: str, *, progress: Callable[[int, int], None] | None = None) -> Rebuilt:
     """Register a job, its newest generation and its savepoints from its store; the job stays stopped.
 
-    A driver started from the lost catalog that still runs stops when it next checks this one. ``progress`` receives the
+    A driver that the lost catalog started stops at its next heartbeat to this one. ``progress`` receives the
     number of savepoints read so far and the total.
 
     Raises:
@@ -95,16 +95,16 @@ def _savepoints(
     store: CheckpointStore, progress: Callable[[int, int], None] | None
 ) -> tuple[dict[str, Manifest], list[ManifestError | StorageError]]:
     """Return the readable savepoints by path; an unreadable one must not prevent the rebuild."""
-    found, problems = {}, []
+    manifests, problems = {}, []
     paths = store.savepoints()
     for number, path in enumerate(paths, start=1):
         try:
-            found[path] = store.manifest(path)
+            manifests[path] = store.manifest(path)
         except (ManifestError, StorageError) as error:
             problems.append(error)
         if progress is not None:
             progress(number, len(paths))
-    return found, problems
+    return manifests, problems
 
 
 def _registered_anew(catalog: Catalog, name: str, store: CheckpointStore, generation: int) -> JobRecord | None:

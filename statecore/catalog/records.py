@@ -24,9 +24,9 @@ DecisionState = Literal["open", "triggered", "done", "refused", "failed", "obser
 
 
 NO_HEARTBEAT = "no heartbeat for"
-"""How the error of a generation begins whose driver was lost."""
+"""The beginning of the error of a generation whose driver was lost."""
 ENDED_BY_ITSELF = "the query has ended by itself"
-"""What a driver notes as the error of a stopped generation whose query had nothing more to do."""
+"""The error of a stopped generation whose query had nothing more to do; the driver records it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ClaimedSavepoint:
 
     Attributes:
         path: A path in the job's store, or a URL.
-        fingerprint: That of its manifest: another savepoint may take its place.
+        fingerprint: Fingerprint of its manifest: tells it from a later savepoint at the same path.
 
     """
 
@@ -61,16 +61,15 @@ class JobRecord:
         max_parallelism: Number of key groups; fixed once registered.
         start_from: Savepoint to start from, a path in the store or a URL; None for the newest epoch.
         start_after_generation: Newest generation when ``start_from`` was set; a later one that commits has applied it.
-        claims_savepoint: The savepoint that it was asked to start from, if the job owns it: it drops the savepoint when
-            it no longer needs it. A rescale before the start makes another ``start_from`` of it.
+        claims_savepoint: The savepoint to start from, if the job owns it: the job drops it when it no longer needs it.
+            A rescale before the start replaces ``start_from``, not this.
         roll_back: Whether ``start_from`` applies although epochs were committed after it.
-        allow_non_restored_state: Whether state that the job file no longer declares may be left behind.
+        allow_non_restored_state: Whether the driver may drop state that the job file no longer declares.
         checkpoint: URL of the checkpoint that its query writes, if the job is a query of Spark's own; its job file is
             then a query file, its parallelism the number of state partitions, and it has no key groups.
-        left_checkpoint: URL of the checkpoint that a rollback has left; if batches were begun in it, the job goes on
-            from it.
-        accept_lost_records: Whether the next driver may go on without records that topics no longer have; until it
-            commits.
+        left_checkpoint: URL of the checkpoint that a rollback has replaced; if batches were begun in it, the job
+            resumes from it.
+        accept_lost_records: Whether the next driver may skip records that topics no longer have; until it commits.
 
     """
 
@@ -106,7 +105,7 @@ class AuditRecord:
     """A change of a job.
 
     Attributes:
-        who: A user with the host, or Airflow's user; for a driver or supervisor, the user that it runs as.
+        who: ``user@host``, or Airflow's user; for a driver or supervisor, the user that it runs as.
         change: ``{field: [before, after]}`` of the job's record; of ``conf`` and ``settings`` only the names that
             changed; ``{"run": id}`` when a run takes the job's lease.
 
@@ -124,9 +123,9 @@ class GenerationRecord:
     """One run of a job's driver.
 
     Attributes:
-        lineage: Lineage of the newest epoch that it knows to be committed.
+        lineage: Lineage of its newest committed epoch.
         epoch: That epoch.
-        host: Host of its process; None unless a supervisor has started it, as for the next two.
+        host: Host of its process; None unless a supervisor started it, as for the next two.
         pid: First process of its session.
         process_started_ms: When that process started, by its host's clock: a later process may get its pid.
         version: Release of statecore that its driver runs; None until the driver's first heartbeat.
@@ -159,7 +158,7 @@ class GenerationRecord:
 
     @property
     def ended_by_itself(self) -> bool:
-        """Whether its query, one of Spark's own, had nothing more to do, and its job is to be stopped."""
+        """Whether its query, one of Spark's own, ended by itself; the job is then stopped."""
         return self.state == "stopped" and self.error == ENDED_BY_ITSELF
 
     @property
@@ -222,16 +221,16 @@ class SavepointRecord:
 
 @dataclass(frozen=True, slots=True)
 class SourceBacklog:
-    """The backlog of a source; None where the source cannot tell, which is not the same as no backlog.
+    """The backlog of a source; None for unknown, which is not the same as no backlog.
 
     Attributes:
-        event_time_lag_ms: From the newest event time that was read to the time of the measurement. It also grows
-            without a backlog: a silent source lags like one that is not read.
+        event_time_lag_ms: Time from the newest event time read to the measurement. It also grows without a backlog: a
+            silent source lags like one that is not read.
         files_read: Counter of files read, with an arbitrary start: the difference between two epochs of a generation
             is the number of files read in between.
-        partitions: Partitions that it has, over all topics.
+        partitions: Number of its partitions, over all topics.
         oldest_age_ms: Age of the oldest record that waits, by its timestamp in its topic; 0 when none waits.
-        skew: By what factor more waits in the fullest partition than in the average one; None when nothing waits.
+        skew: Records waiting in the fullest partition, as a multiple of the average; None when nothing waits.
 
     """
 
@@ -258,13 +257,13 @@ class BacklogRecord:
 
 @dataclass(frozen=True, slots=True)
 class SourceTopics:
-    """What waits in each partition of a Kafka source, and whom to ask; without what clients need beside.
+    """The backlog of each partition of a Kafka source, and its brokers; without the clients' other settings.
 
     Attributes:
         name: Name of the source.
         servers: ``host:port`` of brokers, with commas between.
         committed: Whether the source reads only records of committed transactions.
-        assigned: Whether it reads only these partitions, and none that are added.
+        assigned: Whether it reads only these partitions, and no partitions added later.
 
     """
 
@@ -277,10 +276,10 @@ class SourceTopics:
 
 @dataclass(frozen=True, slots=True)
 class TopicsRecord:
-    """What waits in the topics of a job's sources, behind the offsets that a driver has committed.
+    """The backlog in the topics of a job's sources, behind the committed offsets.
 
     Attributes:
-        generation: The driver.
+        generation: The driver that committed them.
 
     """
 
@@ -298,7 +297,7 @@ class StateFigures:
         operator: Its number and Spark's name of it, ``0 stateStoreSave``.
         rows: Rows.
         memory_bytes: Memory of its state stores.
-        disk_bytes: Size of their files on the workers' disks; None with a state store that has none.
+        disk_bytes: Size of their files on the workers' disks; None for a state store without such files.
 
     """
 
@@ -315,7 +314,7 @@ class EpochRecord:
     Attributes:
         rows_total: Rows read since the job's start, including this epoch.
         committed_ms: When its manifest was written.
-        duration_ms: How long it took, publishing included.
+        duration_ms: Duration, publishing included.
         phases: Milliseconds by name of phase.
         cache_hits: Subtasks that found their state in memory.
         subtasks: Subtasks that ran, over all operators.
@@ -324,8 +323,8 @@ class EpochRecord:
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
         rows_out: Rows that it published, over all sinks.
         state_rows: Rows of keyed state after it, over all operators.
-        state_bytes: Size of all state files that it refers to, each counted once.
-        publish_ms: Milliseconds of publishing, by sink that had outputs; empty in epochs of an earlier release.
+        state_bytes: Size of all state files of its manifest, each counted once.
+        publish_ms: Milliseconds of publishing by sink, for sinks with outputs; empty in epochs of an earlier release.
         state: State of each stateful operator of a query of Spark's own.
         watermark_ms: Its event-time watermark; None without one, and for a job of statecore.
 
@@ -387,11 +386,11 @@ class OperatorFigures:
         load_ms: Time to load state into memory.
         process_ms: Time to run the function; where ``read_ms`` is empty, also to wait for input rows.
         write_ms: Time to write state and outputs.
-        cached_key_groups: Key groups whose state was already in memory.
-        key_groups: Key groups that the subtask owns, 0 without a key.
+        cached_key_groups: Number of key groups whose state was already in memory.
+        key_groups: Number of key groups that the subtask owns, 0 without a key.
         read_ms: Time to wait for input rows; empty in epochs that an earlier release recorded.
         heavy_keys: The keys with the most work, at most 8, the heaviest first; none without a key.
-        heavy_key_groups: The key groups with the most work, likewise.
+        heavy_key_groups: The same for key groups.
 
     """
 
@@ -479,7 +478,7 @@ class MetricPoint:
 
 
 def over_all(sources: Sequence[SourceBacklog]) -> SourceBacklog:
-    """Return the total backlog of the sources that report one, and the most of what has no sum; None if unreported."""
+    """Return the total backlog of all sources; the maximum of lag, age and skew; None for what no source reports."""
     return SourceBacklog(
         name="",
         records=_sum(source.records for source in sources),
@@ -546,7 +545,7 @@ class LeaseRecord:
 
 @dataclass(frozen=True, slots=True)
 class TakenBackRecord:
-    """A lease that expired and was taken back; kept until the job is changed again."""
+    """A lease that expired and was recovered; recorded until another lease is acquired."""
 
     job: str
     owner: str
@@ -555,14 +554,14 @@ class TakenBackRecord:
 
 @dataclass(frozen=True, slots=True)
 class ToldAlertRecord:
-    """What people were last told about an alert.
+    """The last state of an alert that a channel has sent.
 
     Attributes:
-        channel: Who told them; each channel tells each change once.
-        subject: Name of the job; empty for what concerns all jobs.
-        firing: Whether they were told that it fires, or that it is resolved; False before the first time.
-        told_ms: When they were told; None before the first time.
-        claimed_until_ms: Until then the one who claimed the next change tells it; others wait.
+        channel: The channel; it sends each change once.
+        subject: Name of the job; empty for an alert about all jobs.
+        firing: Whether the last message said that it fires; False for resolved, and before the first message.
+        told_ms: Time of the last message; None before the first.
+        claimed_until_ms: Until then only the process that claimed the next change may send it.
 
     """
 
@@ -576,7 +575,7 @@ class ToldAlertRecord:
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """When a step of a rescale run first started and first ended."""
+    """Times at which a step of a rescale run first started and first ended."""
 
     started_ms: int | None = None
     ended_ms: int | None = None
@@ -591,16 +590,16 @@ class RescaleRunRecord:
     """One rescale of one job.
 
     Attributes:
-        run_id: Identity of the run; starting it twice returns the same record.
+        run_id: Id of the run; starting it twice returns the same record.
         from_workers: Workers before; None when the rescale does not change the size of the cluster.
         to_workers: Desired workers; None as above.
-        method: How the state reaches its new subtasks.
+        method: The rescale method.
         reason: The reason, in the user's words.
         state: Running, or how the run ended.
         savepoint: Path of the manifest the job was stopped with.
         rescaled: Path of the manifest at the new parallelism.
         steps: Times by name of step.
-        aborted_by: The user who asked for its end; None if nobody has.
+        aborted_by: The user who aborted it; None if nobody has.
         ended_ms: When it was done, or rolled back; None while it runs.
 
     """
@@ -625,12 +624,12 @@ class RescaleRunRecord:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether its rollback has begun: whatever is found afterwards, it is not done any more."""
+        """Whether its rollback has begun: from then on it can only fail."""
         return ROLLBACK in self.steps
 
     @property
     def stops_job(self) -> bool:
-        """Whether the job stands still meanwhile; only a live rescale stops nothing."""
+        """Whether the rescale stops the job; only a live one does not."""
         return self.method != "live"
 
     @property
@@ -641,17 +640,17 @@ class RescaleRunRecord:
 
 @dataclass(frozen=True, slots=True)
 class SupervisorRecord:
-    """The supervisor that acts for this catalog; any other one waits until it is gone.
+    """The active supervisor of this catalog; any other one waits until it is gone.
 
     Attributes:
-        id: Names the supervisor; no other has the same.
+        id: Unique id of the supervisor.
         host: Host of its process.
         pid: Its process.
         process_started_ms: When that process started, by its host's clock.
         version: Release of statecore that it runs.
-        hung: The jobs and clusters that it is waiting for, in words, with the time since when.
-        started_ms: When it began to act.
-        heartbeat_ms: When its newest pass began.
+        hung: The jobs and clusters whose calls hang, in words, each with the time since which it waits.
+        started_ms: When it became active.
+        heartbeat_ms: Start of its newest pass.
 
     """
 
@@ -672,7 +671,7 @@ class ClusterRecord:
     Attributes:
         min_workers: Smallest size that the cluster allows; None without such a limit, or while it is unknown.
         max_workers: Largest size; None as above.
-        host: Host that the workers are processes of, if they are; only a supervisor there can resize it.
+        host: Host of workers that are processes; only a supervisor there can resize the cluster.
 
     """
 
@@ -699,9 +698,9 @@ class PolicyRecord:
         version: Number of changes.
         finding: The result of its last evaluation, in words.
         looked_ms: Time of the last evaluation.
-        updated_ms: Last change of ``settings`` or ``enabled``.
-        diagnosis: What ails the job, by the last evaluation that could tell; None before the first.
-        diagnosed_ms: Time since which that has been the diagnosis; bottlenecks that take turns count as one.
+        updated_ms: Time of the last change of ``settings`` or ``enabled``.
+        diagnosis: The diagnosis of the last evaluation that made one; None before the first.
+        diagnosed_ms: Time since which it has held; bottlenecks that alternate count as one.
 
     """
 
@@ -718,7 +717,7 @@ class PolicyRecord:
 
     @property
     def state(self) -> PolicyState:
-        """Whether it decides, and whether its decisions are carried out."""
+        """``off``: no decisions; ``observes``: they are recorded only; ``on``: they are carried out."""
         if not self.enabled:
             return "off"
         return "observes" if self.settings.get("observe", False) else "on"
@@ -736,11 +735,11 @@ class DecisionRecord:
         method: The rescale method.
         reason: The reason, with figures.
         figures: The figures behind it, machine-readable.
-        state: ``open``, ``triggered`` while a rescale run carries it out, then how it ended; ``observed`` for one that
-            nobody carries out.
+        state: ``open``, ``triggered`` while a rescale run carries it out, then how it ended; ``observed`` for a policy
+            that only observes.
         run_id: That run.
         outcome: Why it was refused or failed.
-        announced_ms: When it was last announced for execution.
+        announced_ms: When it was last announced to Airflow.
 
     """
 

@@ -26,11 +26,16 @@ class Requests:
 
     @again_after_conflict
     def send(self, job: str, kind: RequestKind, arguments: Mapping[str, Any], idempotency_key: str) -> RequestRecord:
-        """Send a request to the job's driver; repeating its key returns the same request, another's key is refused."""
+        """Send a request to the job's driver; a repeated key returns the same request.
+
+        Raises:
+            CatalogError: The key belongs to another request.
+
+        """
         with self._transactions.write_job(job) as connection:
             by_key = requests.c.idempotency_key == idempotency_key
-            found = one(connection, requests, by_key, kind=RequestRecord)
-            if found is None:
+            request = one(connection, requests, by_key, kind=RequestRecord)
+            if request is None:
                 now_ms = self._transactions.now_ms_in(connection)
                 connection.execute(
                     insert(requests).values(
@@ -43,20 +48,20 @@ class Requests:
                         updated_ms=now_ms,
                     )
                 )
-                found = one(connection, requests, by_key, kind=RequestRecord)
-                assert found is not None
-            elif (found.job, found.kind) != (job, kind):
+                request = one(connection, requests, by_key, kind=RequestRecord)
+                assert request is not None
+            elif (request.job, request.kind) != (job, kind):
                 raise CatalogError(
-                    f"idempotency key {idempotency_key!r} belongs to {found.kind} of job {found.job!r}; "
+                    f"idempotency key {idempotency_key!r} belongs to {request.kind} of job {request.job!r}; "
                     f"expected it to be new or of {kind} of job {job!r}; use another key"
                 )
-            return found
+            return request
 
     def take_next(self, job: str, *, under_way: Collection[int] = ()) -> RequestRecord | None:
         """Take the oldest unfinished request to the job's driver, or return None when there is none.
 
-        A request that an earlier driver accepted but did not finish is returned again: that driver must be dead, since
-        it was replaced. Requests ``under_way`` are those that the caller is carrying out.
+        A request that an earlier driver took but did not finish is returned again: that driver was replaced. Requests
+        ``under_way``, which the caller is carrying out, are skipped.
         """
         unfinished = (
             select(requests)
@@ -97,7 +102,7 @@ class Requests:
         if (result is None) == (error is None):
             raise ValueError("found both or neither of result and error; expected one; give the request's outcome")
         with self._transactions.write() as connection:
-            found = _get(connection, request_id)
+            request = _get(connection, request_id)
             connection.execute(
                 update(requests)
                 .where(requests.c.id == request_id, requests.c.state.in_(["pending", "taken"]))
@@ -108,7 +113,7 @@ class Requests:
                     updated_ms=self._transactions.now_ms_in(connection),
                 )
             )
-            return _get(connection, found.id)
+            return _get(connection, request.id)
 
     def get(self, request_id: int) -> RequestRecord:
         """Return a request."""
@@ -117,10 +122,10 @@ class Requests:
 
 
 def _get(connection: Connection, request_id: int) -> RequestRecord:
-    found = one(connection, requests, requests.c.id == request_id, kind=RequestRecord)
-    if found is None:
+    request = one(connection, requests, requests.c.id == request_id, kind=RequestRecord)
+    if request is None:
         raise UnknownRecordError(
             f"there is no request {request_id}; expected an id that send() returned; check that it was made in "
             "this catalog"
         )
-    return found
+    return request

@@ -36,20 +36,20 @@ def saved_job(connection: Connection, name: str) -> JobBefore:
 
 
 def restore_job(connection: Connection, name: str, before: JobBefore, reason: str, now_ms: int) -> None:
-    """Restore a job; a driver that the change started is ended, and its successor resumes from the newest epoch.
+    """Restore a job; end a driver that the change started, so that the next one resumes from the newest epoch.
 
     Idempotent. A driver that the change did not touch keeps running. If another job file ran in between, the restored
-    one may leave behind the state that the other one added.
-    A query of Spark's own goes back to its checkpoint; its next driver looks whether the one that it leaves was used.
-    The connection has locked the job. The reason becomes the error of its unfinished requests and of the driver.
+    one may drop the state that the other one added. A query job returns to its old checkpoint; its next driver checks
+    whether batches were begun in the other one. The caller has locked the job. The reason becomes the error of its
+    unfinished requests and of the driver.
     """
     job = get_job(connection, name)
     configured = {field: getattr(before, field) for field in _CONFIGURED}
     changed = any(getattr(job, field) != value for field, value in configured.items())
     newest = newest_generation(connection, name)
     if changed and newest is not None and not newest.ended and _is_changed(newest, before):
-        # The driver learns this from its next heartbeat and commits no further epoch. Marked stopped, not failed, so
-        # that its successor starts without a pause.
+        # The next heartbeat stops the driver; it commits no further epoch. Marked stopped, not failed, so that its
+        # successor starts without a pause.
         end_generation(connection, newest, now_ms=now_ms, state="stopped", error=reason)
     connection.execute(
         update(tables.jobs)
@@ -77,7 +77,7 @@ def _is_changed(newest: GenerationRecord, before: JobBefore) -> bool:
 
 
 def _may_leave_state(job: JobRecord, before: JobBefore, newest: GenerationRecord | None) -> bool:
-    """Return whether the restored job file may leave state behind: it does not know state that another file added."""
+    """Return whether the restored job file may drop state: it does not know state that another file added."""
     if (job.artifact, job.artifact_sha256) == (before.artifact, before.artifact_sha256):
         return job.allow_non_restored_state
     return before.allow_non_restored_state or (newest is not None and _is_changed(newest, before))

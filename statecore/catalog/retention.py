@@ -1,4 +1,4 @@
-"""What the catalog forgets, and which savepoints retention drops."""
+"""Retention: the history that the catalog forgets, and the savepoints to drop."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from statecore.catalog import tables
 from statecore.catalog.records import SavepointRecord
 
 KEPT_MS = 30 * 24 * 3_600_000
-"""How long ended generations, requests and rescale runs are remembered, 30 days."""
+"""Ended generations, requests and rescale runs are remembered for 30 days."""
 KEPT_NEWEST = 100
-"""The newest generations and rescale runs of a job, which are remembered however old they are."""
+"""Number of the newest generations and rescale runs of a job that are remembered at any age."""
 
 
 def forget_history(connection: Connection, job: str, now_ms: int) -> None:
     """Remove a job's generations, requests and rescale runs that ended long before ``now_ms``; the newest ones stay.
 
-    The connection has locked the job.
+    The caller has locked the job.
     """
     generations, requests, runs = tables.generations.c, tables.requests.c, tables.rescale_runs.c
     before_ms = now_ms - KEPT_MS
@@ -53,8 +53,8 @@ def superfluous_savepoints(
 ) -> list[SavepointRecord]:
     """Return the savepoints beyond the newest ``keep`` and those older than ``max_age_ms``, oldest first.
 
-    The newest one always stays, whatever its age: it may be the only one left. Savepoints at the paths ``needed``,
-    which are in use, stay and count towards ``keep``.
+    The newest one always stays, at any age. Savepoints at the paths ``needed``, which are in use, stay and count
+    towards ``keep``.
     """
     newest_first = sorted(savepoints, key=lambda each: (each.created_ms, each.epoch), reverse=True)
     surplus = [

@@ -14,8 +14,8 @@
 A driver's login that is also a member of ``statecore_job_<job>``, for one job or several, reaches the rows of these
 jobs only. Any other driver reaches all.
 
-None may register a job, or change its store, master, configuration or settings: shells do that as the owner of the
-tables. Nor may one change or remove a line of the audit. ``catalog upgrade`` grants the rights, since only the owner
+No role may register a job, or change its store, master, configuration or settings: shells do that as the owner of the
+tables. No role may change or remove a line of the audit. ``catalog upgrade`` grants the rights, since only the owner
 can, and since an upgrade may add tables.
 """
 
@@ -45,8 +45,8 @@ _ALL = "SELECT, INSERT, UPDATE, DELETE"
 
 def grant_roles(connection: Connection) -> list[str]:
     """Grant the rights to those of ``ROLES`` that exist, and withdraw all others; return these roles."""
-    found = connection.execute(text("SELECT rolname FROM pg_roles WHERE rolname = ANY(:names)"), {"names": list(ROLES)})
-    roles = sorted(found.scalars())
+    existing = text("SELECT rolname FROM pg_roles WHERE rolname = ANY(:names)")
+    roles = sorted(connection.execute(existing, {"names": list(ROLES)}).scalars())
     for role in roles:
         connection.execute(text(f"REVOKE ALL ON {', '.join([*metadata.tables, VERSION_TABLE])} FROM {role}"))
         for right in _rights(role):
@@ -73,7 +73,7 @@ def _rights(role: str) -> Iterator[str]:
 
 
 def _row_security() -> Iterator[str]:
-    """Yield what lets a driver reach the rows of its own jobs only, and everybody else all."""
+    """Yield the statements that limit a driver to the rows of its own jobs; everybody else reaches all."""
     # Of the session's user: SET ROLE must not leave the job's role behind.
     own = (
         f"SELECT substr(rolname, {len(JOB) + 1}) FROM pg_roles "  # noqa: S608 - of constants

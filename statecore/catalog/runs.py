@@ -47,13 +47,13 @@ class Runs:
 
         """
         with self._transactions.write_job(job) as connection:
-            found = one(connection, runs, runs.c.run_id == run_id, kind=RescaleRunRecord)
-            if found is not None and found.job != job:
+            known = one(connection, runs, runs.c.run_id == run_id, kind=RescaleRunRecord)
+            if known is not None and known.job != job:
                 raise CatalogError(
-                    f"rescale run {run_id!r} belongs to job {found.job!r}; expected job {job!r}; use an id per run"
+                    f"rescale run {run_id!r} belongs to job {known.job!r}; expected job {job!r}; use an id per run"
                 )
-            if found is not None:
-                return found
+            if known is not None:
+                return known
             now_ms = self._transactions.now_ms_in(connection)
             connection.execute(
                 insert(runs).values(
@@ -110,9 +110,9 @@ class Runs:
             return _get(connection, run_id)
 
     def abort(self, job: str, user: str, *, run_id: str | None = None) -> RescaleRunRecord:
-        """Record that a user wants the run that changes a job to end; the process that carries it out rolls it back.
+        """Record that a user aborts the run that changes a job; the process that carries it out rolls it back.
 
-        The first user stays. With ``run_id``, only that run may be meant.
+        The first user is recorded. With ``run_id``, only that run is aborted.
 
         Raises:
             UnknownRecordError: No such run changes the job now.
@@ -120,14 +120,14 @@ class Runs:
         """
         with self._transactions.write_job(job) as connection:
             query = select(runs).where(runs.c.job == job, runs.c.state == "running").order_by(runs.c.created_ms.desc())
-            found = records(connection.execute(query.with_for_update()).all(), RescaleRunRecord)[:1]
-            if not found or run_id not in (None, found[0].run_id):
-                changing = f"run {found[0].run_id!r} changing" if found else "no run changing"
+            running = records(connection.execute(query.with_for_update()).all(), RescaleRunRecord)[:1]
+            if not running or run_id not in (None, running[0].run_id):
+                changing = f"run {running[0].run_id!r} changing" if running else "no run changing"
                 raise UnknownRecordError(
                     f"found {changing} job {job!r}; expected {f'run {run_id!r}' if run_id else 'a run'} to abort; look "
                     "at its state, it may have ended"
                 )
-            (run,) = found
+            (run,) = running
             if run.aborted_by is None:
                 now_ms = self._transactions.now_ms_in(connection)
                 connection.execute(
@@ -138,10 +138,9 @@ class Runs:
     def finish(self, run_id: str, error: str | None = None) -> RescaleRunRecord:
         """Record the end of a run: done, or failed with an error; the first end stays.
 
-        Workers that a done run leaves without use are given back with it. In one transaction: a process killed in
-        between would leave surplus workers.
-        A run that a user has aborted, or whose rollback has begun, is not done any more: without an error it stays as
-        it is.
+        The same transaction gives back the workers that a done run no longer needs: a process killed in between would
+        leave surplus workers. A run that a user aborted, or whose rollback has begun, cannot become done: without an
+        error it stays as it is.
         """
         with self._transactions.write_job(self.get(run_id).job) as connection:
             run = _get(connection, run_id, lock=True)
@@ -162,7 +161,7 @@ def end_run(connection: Connection, run_id: str, error: str | None, now_ms: int)
 
 
 def _give_back_workers(connection: Connection, run: RescaleRunRecord, now_ms: int) -> None:
-    """Record the size that a run leaves; the supervisor removes the surplus workers."""
+    """Set the cluster's desired size to the run's; the supervisor removes the surplus workers."""
     clusters, jobs = tables.clusters, tables.jobs.c
     cluster = select(jobs.cluster).where(jobs.name == run.job).scalar_subquery()
     connection.execute(
@@ -173,10 +172,10 @@ def _give_back_workers(connection: Connection, run: RescaleRunRecord, now_ms: in
 def _get(connection: Connection, run_id: str, *, lock: bool = False) -> RescaleRunRecord:
     if lock:
         connection.execute(select(runs.c.run_id).where(runs.c.run_id == run_id).with_for_update())
-    found = one(connection, runs, runs.c.run_id == run_id, kind=RescaleRunRecord)
-    if found is None:
+    run = one(connection, runs, runs.c.run_id == run_id, kind=RescaleRunRecord)
+    if run is None:
         raise UnknownRecordError(
             f"there is no rescale run {run_id!r}; expected one that was started; start it, or check that "
             "it was started in this catalog"
         )
-    return found
+    return run

@@ -15,7 +15,7 @@ savepoints = tables.savepoints
 
 
 class SavepointRecords:
-    """Records of savepoints; the savepoints themselves lie in the job's store."""
+    """Records of savepoints; the savepoints themselves are in the job's store."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -33,14 +33,14 @@ class SavepointRecords:
     ) -> SavepointRecord:
         """Record a savepoint; idempotent.
 
-        A later savepoint at the same path replaces it: stores never overwrite a savepoint, so the first one is gone.
-        The path is its manifest's or folder's; lineage and parallelism are its epoch's. The creation time defaults to
-        the current time.
+        A later savepoint at the same path replaces the record: stores never overwrite a savepoint, so the first one was
+        dropped.
+        ``path`` is its manifest or folder. ``created_ms`` defaults to the current time.
         """
         with self._transactions.write_job(job) as connection:
-            found = one(connection, savepoints, savepoints.c.path == path, kind=SavepointRecord)
-            if found is not None and (found.job, found.lineage, found.epoch) == (job, lineage, epoch):
-                return found
+            known = one(connection, savepoints, savepoints.c.path == path, kind=SavepointRecord)
+            if known is not None and (known.job, known.lineage, known.epoch) == (job, lineage, epoch):
+                return known
             created_ms = self._transactions.now_ms_in(connection) if created_ms is None else created_ms
             made = SavepointRecord(path, job, lineage, epoch, parallelism, created_ms, reason)
             connection.execute(delete(savepoints).where(savepoints.c.path == path))

@@ -55,17 +55,17 @@ def is_new(connection: Connection) -> bool:
 
 
 def require_head(connection: Connection, name: str) -> None:
-    """Raise CatalogSchemaError, which names the catalog, for missing tables and those of another release."""
-    found, expected = revision(connection), head()
-    if found == expected:
+    """Raise CatalogSchemaError if the tables are missing or belong to another release; the error names the catalog."""
+    current, expected = revision(connection), head()
+    if current == expected:
         return
     if is_new(connection):
         what, remedy = "no catalog in it", f"create its tables with `{UPGRADE}`, or correct the URL"
-    elif str(found) < expected:
-        what = f"its tables at revision {found}"
+    elif str(current) < expected:
+        what = f"its tables at revision {current}"
         remedy = f"stop Airflow, supervisor and drivers, upgrade the tables with `{UPGRADE}`, and start them again"
     else:
-        what = f"its tables at revision {found}, to which a newer release upgraded them with `{UPGRADE}`"
+        what = f"its tables at revision {current}, to which a newer release upgraded them with `{UPGRADE}`"
         remedy = "install that release here, too; the only way back is a backup of the database"
     raise CatalogSchemaError(f"catalog {name}: found {what}; expected revision {expected}; {remedy}")
 

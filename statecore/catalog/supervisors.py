@@ -1,4 +1,4 @@
-"""The supervisor that acts: one at a time, elected by a heartbeat."""
+"""The active supervisor: one at a time, elected by a heartbeat."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SEAT = 1
 
 
 class Supervisors:
-    """The supervisor that acts, and those that wait for its seat."""
+    """The active supervisor; others wait for its seat."""
 
     def __init__(self, transactions: Transactions, liveness: Liveness) -> None:
         self._transactions = transactions
@@ -36,18 +36,18 @@ class Supervisors:
         hung: Mapping[str, int] | None = None,
         replacing: str | None = None,
     ) -> SupervisorRecord:
-        """Send a supervisor's heartbeat; return the one that acts, which is the caller if its id says so.
+        """Send a supervisor's heartbeat; return the active supervisor, which may be the caller or another.
 
         The caller gets the seat if it is free, or if its holder has been silent for too long. ``SupervisorRecord``
         explains the other arguments.
 
         Args:
-            id: Names the caller.
+            id: Id of the caller.
             host: Its host.
             pid: Its process.
             process_started_ms: When that process started.
             version: Its release.
-            hung: What it is waiting for.
+            hung: The jobs and clusters that it is waiting for.
             replacing: A holder that the caller knows to be dead.
 
         """
@@ -63,17 +63,17 @@ class Supervisors:
                 connection.execute(update(supervisors).values(**values))
             elif row.id == replacing or now_ms - row.heartbeat_ms >= self._liveness.supervising_ms:
                 connection.execute(update(supervisors).values(started_ms=now_ms, **values))
-            return record(connection.execute(_FOUND).one(), SupervisorRecord)
+            return record(connection.execute(_ACTIVE).one(), SupervisorRecord)
 
     def resign(self, id: str) -> None:
-        """Leave the seat, so that the next supervisor need not wait; does nothing for one that does not hold it."""
+        """Release the seat, so that the next supervisor need not wait; do nothing if this one does not hold it."""
         with self._transactions.write() as connection:
             connection.execute(delete(supervisors).where(supervisors.c.id == id))
 
     def last(self) -> SupervisorRecord | None:
-        """Return the supervisor that acted last, alive or not; None when none did, or it was stopped."""
+        """Return the last active supervisor, alive or not; None before the first, and after one has resigned."""
         with self._transactions.read() as connection:
-            row = connection.execute(_FOUND).one_or_none()
+            row = connection.execute(_ACTIVE).one_or_none()
             return None if row is None else record(row, SupervisorRecord)
 
     def is_alive(self, found: SupervisorRecord | None) -> bool:
@@ -81,4 +81,4 @@ class Supervisors:
         return found is not None and self._transactions.now_ms() - found.heartbeat_ms < self._liveness.supervising_ms
 
 
-_FOUND = select(*(column for column in supervisors.c if column.name != "seat"))
+_ACTIVE = select(*(column for column in supervisors.c if column.name != "seat"))

@@ -39,7 +39,7 @@ metadata = MetaData(
 
 
 class RedactedText(TypeDecorator[str]):
-    """An error's text without its secrets: whoever reads the catalog shows it, on pages, in chats and in tickets."""
+    """An error's text without its secrets, because it appears on pages, in chats and in tickets."""
 
     impl = Text
     cache_ok = True
@@ -77,7 +77,7 @@ clusters = Table(
     Column("updated_ms", BigInteger, nullable=False),
 )
 
-# It has one row: who holds the seat acts, and others wait for it.
+# One row: its holder is active, and other supervisors wait for the seat.
 supervisors = Table(
     "supervisors",
     metadata,
@@ -258,7 +258,7 @@ leases = Table(
     Column("before", JSON, nullable=False),
 )
 
-# Separate, because a row outlives its lease.
+# A separate table, because a row outlives its lease.
 taken_back = Table(
     "taken_back",
     metadata,
@@ -267,7 +267,7 @@ taken_back = Table(
     Column("taken_ms", BigInteger, nullable=False),
 )
 
-# Without a reference to jobs: a subject may also be all of them.
+# No reference to jobs: the subject may be all of them.
 told_alerts = Table(
     "told_alerts",
     metadata,

@@ -69,7 +69,7 @@ class Transactions:
 
     @contextmanager
     def change_job(self, job: str) -> Iterator[Connection]:
-        """Begin a write as ``write_job`` does, and record in the audit what it changes of the job."""
+        """Begin a write as ``write_job`` does, and record the changes of the job in the audit."""
         with self.write_job(job) as connection:
             before = get_job(connection, job)
             yield connection

@@ -12,7 +12,7 @@ from statecore.errors import StepFailedError
 
 
 def abort_rescale(job: str, url: str, timeout_s: float, *, as_json: bool) -> None:
-    """Have the run that changes a job end, and wait until it is rolled back.
+    """Abort the run that changes a job, and wait until it is rolled back.
 
     Raises:
         UnknownRecordError: No run changes the job.

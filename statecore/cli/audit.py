@@ -22,19 +22,19 @@ def show_audit(
     """Show who changed what of a job, newest first; of settings and configuration only the names."""
     with Catalog(catalog) as opened:
         opened.jobs.get(name)
-        found = opened.jobs.audit(name, limit=limit)
+        changes = opened.jobs.audit(name, limit=limit)
     if as_json:
-        print_json([dataclasses.asdict(each) for each in found])
+        print_json([dataclasses.asdict(each) for each in changes])
         return
-    for each in found:
+    for each in changes:
         at = datetime.fromtimestamp(each.at_ms / 1000, UTC)
         print(f"{at:%Y-%m-%d %H:%M:%S}  {each.who}  {_words(each)}")
 
 
-def _words(found: AuditRecord) -> str:
+def _words(record: AuditRecord) -> str:
     return "; ".join(
         f"{field} {value}" if isinstance(value, str) else f"{field} {_pair(field, value)}"
-        for field, value in found.change.items()
+        for field, value in record.change.items()
     )
 
 

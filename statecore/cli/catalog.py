@@ -57,39 +57,40 @@ def rebuild_catalog(
         for store in stores:
             try:
                 with progress("reading savepoints") as report:
-                    found = rebuild_job(opened, absolute(store), progress=report)
-                if found.job.is_query:
-                    kept, unread = record_kept(opened.savepoints, found.job)
+                    restored = rebuild_job(opened, absolute(store), progress=report)
+                if restored.job.is_query:
+                    kept, unread = record_kept(opened.savepoints, restored.job)
                     problems += unread
-                    found = replace(found, savepoints=kept, lineage=1, epoch=newest_batch(found.job))
+                    restored = replace(restored, savepoints=kept, lineage=1, epoch=newest_batch(restored.job))
             except StatecoreError as error:
                 problems.append(error)
                 continue
-            problems += found.problems
-            rebuilt.append(found)
+            problems += restored.problems
+            rebuilt.append(restored)
             if not as_json:
-                for line in _lines(found):
+                for line in _lines(restored):
                     print(line)
     if as_json:
-        print_json([_facts(found) for found in rebuilt])
+        print_json([_facts(restored) for restored in rebuilt])
     for problem in problems:
         complain(problem)
     if problems:
         raise typer.Exit(1)
 
 
-def _facts(found: Rebuilt) -> dict[str, Any]:
+def _facts(restored: Rebuilt) -> dict[str, Any]:
     """Return a restored job for programs; its configuration is left out, because it may hold secrets."""
     fields = ("lineage", "epoch", "savepoints", "registered_before", "withheld", "lost_cluster")
-    return {"job": found.job.name, **{field: getattr(found, field) for field in fields}}
+    return {"job": restored.job.name, **{field: getattr(restored, field) for field in fields}}
 
 
-def _lines(found: Rebuilt) -> Iterator[str]:
-    newest = "no epoch yet" if found.epoch is None else f"epoch {found.epoch} of lineage {found.lineage}"
-    yield f"{found.job.name}: {newest}, {found.savepoints} savepoints, {found.job.desired_state}"
-    if found.registered_before:
+def _lines(restored: Rebuilt) -> Iterator[str]:
+    newest = "no epoch yet" if restored.epoch is None else f"epoch {restored.epoch} of lineage {restored.lineage}"
+    yield f"{restored.job.name}: {newest}, {restored.savepoints} savepoints, {restored.job.desired_state}"
+    if restored.registered_before:
         yield "  the job was already registered again; its definition is kept"
-    if found.withheld:
-        yield f"  register it again to set {', '.join(found.withheld)}: secrets are not kept in the store"
-    if found.lost_cluster is not None:
-        yield f"  register its cluster {found.lost_cluster!r}, then the job again with --cluster {found.lost_cluster}"
+    if restored.withheld:
+        yield f"  register it again to set {', '.join(restored.withheld)}: secrets are not kept in the store"
+    lost = restored.lost_cluster
+    if lost is not None:
+        yield f"  register its cluster {lost!r}, then the job again with --cluster {lost}"

@@ -59,22 +59,22 @@ def register_cluster(
         size = workers if workers is not None else known.desired_workers if known is not None else 0
         owner = _job_of(opened.jobs, name)
         with nullcontext() if owner is None else alone(opened.leases, owner):
-            found = opened.clusters.register(name, chosen, settings, size)
+            cluster = opened.clusters.register(name, chosen, settings, size)
     if as_json:
-        print_json(_told(found, owner))
+        print_json(_told(cluster, owner))
         return
-    print(f"registered cluster {found.name}: {found.kind}, {found.desired_workers} workers")
+    print(f"registered cluster {cluster.name}: {cluster.kind}, {cluster.desired_workers} workers")
 
 
 def list_clusters(catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Print all clusters: kind, workers, the job that each belongs to, and what prevents its size."""
     with Catalog(catalog) as opened:
-        found = [(each, _job_of(opened.jobs, each.name)) for each in opened.clusters.all()]
+        clusters = [(each, _job_of(opened.jobs, each.name)) for each in opened.clusters.all()]
     if as_json:
-        print_json([_told(cluster, job) for cluster, job in found])
+        print_json([_told(cluster, job) for cluster, job in clusters])
         return
     made = table("cluster", "kind", "workers", "job", "host", "message")
-    for cluster, job in found:
+    for cluster, job in clusters:
         workers = f"{cluster.ready_workers} ready of {cluster.desired_workers}"
         cells = (cluster.name, cluster.kind, workers, job or NOTHING, cluster.host or NOTHING, cluster.message or "")
         made.add_row(*map(escape, cells))

@@ -1,4 +1,4 @@
-"""Progress of a driver's copy, read from the target because the driver does not report it."""
+"""The progress of a driver's copy, read from its target: the driver does not report it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STATE = "state"
 
 @contextmanager
 def watched(store: CheckpointStore, path: str, target: str) -> Iterator[None]:
-    """Show how many bytes of a savepoint's state, pinned at ``path``, are copied; nothing if they cannot be read."""
+    """Show the copied bytes of the state of the savepoint at ``path``; nothing if they cannot be read."""
     ended = threading.Event()
     with progress("copying bytes of state") as report:
         watching = threading.Thread(target=_watch, args=(store, path, target, report, ended), daemon=True)
@@ -38,6 +38,6 @@ def _watch(store: CheckpointStore, path: str, target: str, report: Report, ended
         except StatecoreError:
             # Not pinned yet, or not readable from this machine.
             continue
-        # A folder of the driver's host is empty here, whatever is copied there.
+        # A folder on the driver's host looks empty from another host.
         if copied:
             report(copied, total)

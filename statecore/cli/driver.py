@@ -41,8 +41,8 @@ def answer(catalog: Catalog, request: RequestRecord, timeout_s: float, failed: s
         if deserted and request.result is None:
             request = catalog.requests.finish(
                 request.id,
-                error=f"found that its driver ended; expected an answer first; look at its log "
-                f"{log_of(catalog.generations, request.job)}; the newest epoch is kept, and a start resumes from it",
+                error="the driver ended without an answer; a start resumes from the newest epoch; see its log "
+                f"{log_of(catalog.generations, request.job)}",
             )
     if request.result is None:
         raise RequestFailedError(f"{failed}: {request.error}")
@@ -50,7 +50,7 @@ def answer(catalog: Catalog, request: RequestRecord, timeout_s: float, failed: s
 
 
 def _is_deserted(catalog: Catalog, job: str) -> bool:
-    """Return whether a job has no driver and will get none."""
+    """Return whether a job has no driver and is not to get one."""
     if catalog.jobs.get(job).desired_state == "running" or catalog.generations.is_alive(
         catalog.generations.newest(job)
     ):

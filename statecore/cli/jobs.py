@@ -16,15 +16,15 @@ from statecore.operations.status.job_status import JobStatus, job_status, summar
 def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Print all jobs: desired state, driver, newest epoch, and whether they keep up."""
     with Catalog(catalog) as opened:
-        found = [job_status(opened, job) for job in opened.jobs.all()]
+        statuses = [job_status(opened, job) for job in opened.jobs.all()]
     if as_json:
-        print_json([summary(each) for each in found])
+        print_json([summary(each) for each in statuses])
         return
     made = table("job", "desired", "driver", "parallelism", "epoch", "committed", "rows/s", "backlog", "lag")
-    for each in found:
+    for each in statuses:
         made.add_row(*_cells(each))
     console().print(made)
-    for each in found:
+    for each in statuses:
         failed = each.last_failure if each.crash_loops else each.generation
         if each.error is not None and failed is not None:
             print(f"{each.job.name}, generation {failed.generation}: {each.error} (log: {failed.log_path})")

@@ -1,4 +1,4 @@
-"""Draws where a job stands between its limits."""
+"""Draws the throughput of a job at each size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ARRIVES, _NEEDED = "┊", "│"
 
 
 def drawing(found: Ladder) -> Table:
-    """Return a bar per size, with marks at what arrives and at what is needed."""
+    """Return a bar per size, with marks at the arrivals and at the needed throughput."""
     made = Table.grid(padding=(0, 2))
     made.add_column(justify="right")
     made.add_column(justify="right")

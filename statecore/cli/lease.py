@@ -13,7 +13,7 @@ from statecore.errors import LeaseHeldError, StatecoreError, UnknownRecordError
 from statecore.repeating import Repeating
 
 LEASE_TTL_MS = 60_000
-"""Long enough to outlast a short outage of the catalog. The supervisor rolls a killed command back after this time."""
+"""Outlasts a short outage of the catalog. The supervisor rolls back a killed command after this time."""
 _RENEW_S = 10.0
 
 
@@ -24,10 +24,13 @@ def shell_run() -> str:
 
 @contextmanager
 def alone(leases: Leases, job: str) -> Iterator[str]:
-    """Hold the lease for a change of the job's definition, which takes a moment; gives the lease's owner.
+    """Hold the lease for a short change of the job's definition; yield the lease's owner.
 
-    A change whose lease has expired is rolled back first: rolled back later, it would undo this one.
-    While a run changes the job, LeaseHeldError names it and says how to end it.
+    A change whose lease has expired is rolled back first: later, its rollback would undo this change.
+
+    Raises:
+        LeaseHeldError: A run changes the job; the message names it and says how to end it.
+
     """
     owner = shell_run()
     leases.acquire(job, owner, LEASE_TTL_MS)

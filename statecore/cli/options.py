@@ -24,23 +24,23 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on one line, fo
 
 
 def absolute(path: str) -> str:
-    """Return a URL unchanged, and a path as an absolute one, which is the same from any directory."""
+    """Return a URL unchanged, and a path as an absolute path."""
     if "://" in path:
         return path
-    found = Path(path).absolute()
-    # Links are kept, because their target may change. Only `..` needs the target.
-    return str(found.resolve() if ".." in found.parts else found)
+    local = Path(path).absolute()
+    # Do not resolve links, because their target may change; only `..` needs it.
+    return str(local.resolve() if ".." in local.parts else local)
 
 
 def pairs(option: str, items: list[str] | None) -> dict[str, str]:
-    """Return parsed ``key=value`` items; anything else is wrong usage of ``option``."""
-    found = {}
+    """Return parsed ``key=value`` items; raise BadParameter for anything else."""
+    parsed = {}
     for item in items or []:
         key, separator, value = item.partition("=")
         if not (separator and key):
             raise typer.BadParameter(f"found {item!r}; expected key=value", param_hint=option)
-        found[key] = value
-    return found
+        parsed[key] = value
+    return parsed
 
 
 def unique_name(what: str) -> str:

@@ -26,7 +26,7 @@ _NUMBERS = {
 }  # fmt: skip
 
 Report = Callable[[int, int], None]
-"""Takes the amount done and the total."""
+"""Called with the amount done and the total."""
 
 
 def complain(error: StatecoreError) -> None:

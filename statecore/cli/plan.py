@@ -39,7 +39,7 @@ def plan(
                 request = changes.RescaleRequest(job=what, parallelism=parallelism, max_parallelism=max_parallelism)
                 _print_query(changes.plan(opened, request, check=False), as_json)
                 return
-    store, manifest = _found(what, catalog)
+    store, manifest = _manifest_of(what, catalog)
     with progress("counting rows") as report:
         planned = plan_rescale(store, manifest, parallelism, max_parallelism, progress=report)
     downtime = _downtime(what, planned, catalog)
@@ -50,8 +50,8 @@ def plan(
         _print(planned, downtime)
 
 
-def _found(what: str, catalog: str | None) -> tuple[CheckpointStore, Manifest]:
-    """Return the store and the manifest that the argument names."""
+def _manifest_of(what: str, catalog: str | None) -> tuple[CheckpointStore, Manifest]:
+    """Return the manifest that the argument names, and its store."""
     if catalog is None or _is_path(what):
         store, _, manifest = open_savepoint(what)
         return store, manifest

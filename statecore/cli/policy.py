@@ -20,14 +20,14 @@ from statecore.operations.kinds import kind_of
 from statecore.policy import BLOCKS_AFTER, blocked_words, estimate_drain, ladder, policy_settings
 
 _OBSERVE = (
-    "Observe: decisions are recorded, told by `policy show` and `policy decisions`, and not carried out. Initially act."
+    "Observe: decisions are recorded for `policy show` and `policy decisions`, and not carried out. Initially act."
 )
 _ALIGN = (
     "Align: only sizes at which the busiest subtask has fewer key groups, or reads fewer partitions, than at any "
     "smaller size, and about as many as the others. Initially all sizes."
 )
 _FREEZE = (
-    "A window in which nothing is changed: a cron expression of five fields and a duration, such as "
+    "A window in which the policy changes nothing: a cron expression of five fields and a duration, such as "
     "'0 8 * * 1-5 for 10h'. Repeatable; replaces all windows; '' removes them. Initially none."
 )
 _AT_LEAST = (
@@ -131,7 +131,7 @@ def set_policy(
 
 
 def show_policy(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:
-    """Print a job's policy: limits, last finding, what ails the job, how long a backlog takes, what each size does."""
+    """Print a job's policy: limits, last finding, diagnosis, time to drain the backlog, throughput of each size."""
     with Catalog(catalog) as opened:
         opened.jobs.get(name)
         policy = opened.policies.find(name)
@@ -177,18 +177,18 @@ def list_decisions(
     """Print the decisions of a job's policy, newest first: time, reason and outcome."""
     with Catalog(catalog) as opened:
         opened.jobs.get(name)
-        found = opened.policies.decisions(name, limit=limit)
+        decisions = opened.policies.decisions(name, limit=limit)
     if as_json:
-        print_json(found)
+        print_json(decisions)
         return
     made = table("decided (UTC)", "parallelism", "workers", "state", "reason", "outcome", "run")
-    for each in found:
+    for each in decisions:
         made.add_row(utc(each.decided_ms), *_sizes(each), each.state, *map(escape, _words(each)))
     console().print(made)
 
 
 def _several(values: list[str] | None) -> list[str] | None:
-    """Return the values of a repeatable option; an empty one removes those that were set."""
+    """Return the values of a repeatable option; an empty value removes the earlier ones."""
     return None if values is None else [value for value in values if value.strip()]
 
 

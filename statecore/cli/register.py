@@ -132,7 +132,7 @@ def register_job(
 
 
 def _program(artifact: str | None, query: str | None, max_parallelism: int | None) -> str | None:
-    """Return the job file or the query file; both at once are wrong usage."""
+    """Return the job file or the query file; raise BadParameter for both."""
     if artifact is not None and query is not None:
         raise typer.BadParameter(
             "found --artifact and --query; expected --artifact for a job of statecore, or --query for a query of "
@@ -149,35 +149,35 @@ def _other_option(known: JobKind) -> str:
 
 
 def _require_free_of(generations: Generations, known: JobRecord, given: dict[str, Any]) -> None:
-    """Refuse another checkpoint for a query that runs: its driver would go on writing to the one it has."""
+    """Refuse another checkpoint for a running query: its driver would continue to write to the old one."""
     if given.get("checkpoint") in (None, known.checkpoint):
         return
     if known.desired_state == "running" or generations.is_alive(generations.newest(known.name)):
         raise ConfigurationError(
             f"found {known.name} running, or about to run, on {known.checkpoint}; expected it stopped, because its "
-            f"driver goes on writing there; run `statecore stop {known.name}` first"
+            f"driver continues to write there; run `statecore stop {known.name}` first"
         )
 
 
 def _of_checkpoint(known: JobRecord, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the given fields, with the parallelism that a query's checkpoint has."""
+    """Return the given fields, with the parallelism of a query's checkpoint."""
     if known.checkpoint is None:
         return given
     checkpoint: str = given.get("checkpoint") or known.checkpoint
-    found = partitions_of(checkpoint, given.get("parallelism"))
-    return given if found is None else {**given, "parallelism": found}
+    partitions = partitions_of(checkpoint, given.get("parallelism"))
+    return given if partitions is None else {**given, "parallelism": partitions}
 
 
 def _complete(name: str, given: dict[str, Any], kind: type[JobKind]) -> dict[str, Any]:
-    """Return the definition of a new job; a missing option is wrong usage."""
+    """Return the definition of a new job; raise BadParameter for a missing option."""
     needed = {**kind.options, "store": "--store", "master_url": "--master", "parallelism": "--parallelism"}
     if "checkpoint" in given and "checkpoint" not in needed:
         raise typer.BadParameter(
             "found --checkpoint without --query; expected it for a query of Spark's own; add --query, or leave it out"
         )
     if {"checkpoint", "store"} <= given.keys():
-        found = partitions_of(given["checkpoint"], given.get("parallelism"))
-        given = given if found is None else {**given, "parallelism": found}
+        partitions = partitions_of(given["checkpoint"], given.get("parallelism"))
+        given = given if partitions is None else {**given, "parallelism": partitions}
     missing = [option for field, option in needed.items() if field not in given]
     if missing:
         raise typer.BadParameter(
@@ -188,7 +188,7 @@ def _complete(name: str, given: dict[str, Any], kind: type[JobKind]) -> dict[str
 
 
 def _registered(job: JobRecord) -> bytes | None:
-    """Return the job file as it was registered; None if a program registered the job without a copy of it."""
+    """Return the registered job file; None if a program registered the job without a copy of it."""
     if job.artifact_sha256 is None:
         return None
     return read_job_file(open_store(job.store), job.artifact, job.artifact_sha256)
@@ -200,7 +200,7 @@ def _kept(definition: Mapping[str, Any], source: bytes | None) -> str | None:
 
 
 def _check(artifact: str, source: bytes, settings: Mapping[str, str], kind: type[JobKind]) -> None:
-    """Check a job file or query file before it is registered; note what could not be checked here."""
+    """Check a job file or query file before it is registered; print a note if a check was impossible here."""
     with spinner("checking the job file"):
         unchecked = check_job_file(artifact, source, settings, kind.file)
     if unchecked is not None:

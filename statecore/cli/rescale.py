@@ -17,7 +17,7 @@ from statecore.operations.downtime import downtime_words, expected_downtime
 
 
 class Method(StrEnum):
-    """How state gets to its new subtasks."""
+    """The rescale method."""
 
     auto = "auto"
     live = "live"
@@ -82,7 +82,7 @@ def rescale(
     )
     with Catalog(catalog) as opened:
         change = shell_change(opened, name)
-        # Check this first: the state of a job that another run is changing is no reason for a refusal.
+        # First: while another run changes the job, its state must not be the reason for a refusal.
         require_free(opened, name, change.run_id)
         job, resolved = request.checked(opened), request.resolved(opened)
         downtime = downtime_words(resolved, expected_downtime(opened.runs.of(name), resolved))

@@ -57,12 +57,12 @@ def list_savepoints(name: JobName, catalog: CatalogUrl, as_json: AsJson = False)
     """Print the savepoints of a job, newest first."""
     with Catalog(catalog) as opened:
         opened.jobs.get(name)
-        found = opened.savepoints.of(name)
+        savepoints = opened.savepoints.of(name)
     if as_json:
-        print_json(found)
+        print_json(savepoints)
         return
     made = table("created (UTC)", "lineage", "epoch", "parallelism", "reason", "path")
-    for each in found:
+    for each in savepoints:
         numbers = map(str, (each.lineage, each.epoch, each.parallelism))
         made.add_row(utc(each.created_ms), *numbers, escape(each.reason), escape(each.path))
     console().print(made)

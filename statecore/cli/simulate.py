@@ -1,4 +1,4 @@
-"""``policy simulate``: what a policy would have done."""
+"""``policy simulate``: plays a policy on a trace of arrivals."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _show(policy: str, outcome: Outcome, world: World) -> None:
 
 def _draw(trace: Trace, outcome: Outcome, path: Path) -> None:
     """Draw arrivals, parallelism and lag over time."""
-    # It takes a second to load.
+    # Imported on demand: it takes a second to load.
     from matplotlib.figure import Figure
 
     hours = [each.t_s / 3600 for each in outcome.samples]

@@ -84,13 +84,13 @@ def start_job(
                     claim=claim,
                     report=report,
                 )
-        # A clone may have taken longer than the catalog was reachable.
+        # The lease may have been lost while the savepoint was cloned.
         renewal.check()
         wanted = opened.jobs.set_desired(
             name,
             state="running",
             allow_non_restored_state=allow_non_restored_state,
-            # A driver that runs has all that it wants.
+            # A running driver has read its options already.
             accept_lost_records=accept_lost_records and not runs,
             **wishes,
         )
@@ -98,8 +98,8 @@ def start_job(
             opened.clusters.set_desired_workers(job.cluster, workers)
         is_alive = opened.generations.is_alive(newest)
     if as_json:
-        found = {"parallelism": wanted.parallelism, "from": wanted.start_from or start_from}
-        print_json({"job": name, "desired": "running", **found})
+        fields = {"parallelism": wanted.parallelism, "from": wanted.start_from or start_from}
+        print_json({"job": name, "desired": "running", **fields})
         return
     if newest is not None and is_alive:
         since = f"generation {newest.generation}, since {utc(newest.started_ms)} UTC"
@@ -110,7 +110,7 @@ def start_job(
 
 
 def _check_kind(job: JobRecord, start_from: str | None, claim: bool, parallelism: int | None) -> None:
-    """Refuse what a query of Spark's own cannot begin with."""
+    """Refuse options that a query of Spark's own does not support."""
     kind = kind_of(job)
     if claim:
         kind.require_statecore_job("--claim", "leave it out: the job gets a clone; drop the savepoint when you like")
@@ -121,7 +121,7 @@ def _check_kind(job: JobRecord, start_from: str | None, claim: bool, parallelism
 
 
 def _require_stopped(generations: Generations, job: JobRecord) -> None:
-    """Refuse options that a running driver ignores, and that the next one, perhaps much later, would adopt."""
+    """Refuse options that a running driver ignores and the next one, perhaps much later, would adopt."""
     if job.desired_state == "running" or generations.is_alive(generations.newest(job.name)):
         raise ConfigurationError(
             f"found {job.name} running, or about to run; expected it stopped, because only a new driver adopts --from "

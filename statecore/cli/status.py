@@ -21,17 +21,17 @@ _COLOURS = {"running": "green", "failed": "red", "lost": "red", "launching": "ye
 
 
 def show_status(name: JobName, catalog: CatalogUrl, as_json: AsJson = False) -> None:
-    """Print how a job runs, what is changing it, the last error, and what to do."""
+    """Print how a job runs, which run changes it, the last error, and what to do."""
     with Catalog(catalog) as opened:
-        found = job_status(opened, opened.jobs.get(name))
+        status = job_status(opened, opened.jobs.get(name))
     if as_json:
-        print_json(_contents(found))
+        print_json(_contents(status))
         return
     made = facts()
-    for label, value in _lines(found):
+    for label, value in _lines(status):
         made.add_row(label, value)
     screen = console()
-    screen.print(_headline(found))
+    screen.print(_headline(status))
     screen.print(made)
 
 

@@ -37,10 +37,10 @@ def shell_change(catalog: Catalog, job: str) -> Change:
 
 
 def carry_out(steps: list[Step], timeout_s: float, *, rolls_back: bool = True) -> dict[str, str | None]:
-    """Run the steps of a change, of which the first takes the lease; return the results of the others by their names.
+    """Run the steps of a change; return their results by name, without the first, which acquires the lease.
 
-    Each step may wait for ``timeout_s``, or longer if it needs more patience. If a step fails, its error is raised;
-    with ``rolls_back`` the job is restored first.
+    Each step may wait for ``timeout_s`` or its own patience, if that is longer. If a step fails, its error is raised,
+    with ``rolls_back`` after the job was restored.
     """
     lease, *others = steps
     change = lease.change
@@ -66,7 +66,7 @@ def carry_out(steps: list[Step], timeout_s: float, *, rolls_back: bool = True) -
 
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """Treat a closed terminal and SIGTERM as Ctrl-C: otherwise the lease expires, and a stopped job starts again."""
+    """Treat a closed terminal and SIGTERM as Ctrl-C: otherwise the rollback waits until the lease expires."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -122,10 +122,10 @@ class _Shell:
         finding.check()
 
     def _is_over(self) -> bool:
-        """Return whether the supervisor has ended the run, while this process slept past its lease.
+        """Return whether the lease expired and the supervisor has ended the run as done.
 
         Raises:
-            LeaseHeldError, UnknownRecordError: The lease is lost, and the run was not done.
+            LeaseHeldError, UnknownRecordError: The lease is lost, and the run is not done.
 
         """
         try:
@@ -141,7 +141,7 @@ class _Shell:
         return spinner(f"{self._change.job}: {step.name}{doing}")
 
     def roll_back(self, error: BaseException) -> None:
-        """Restore the job; do not wait after Ctrl-C. If this fails, the supervisor does it when the lease expires."""
+        """Restore the job; after Ctrl-C do not wait. If it fails, the supervisor restores it when the lease expires."""
         step = Rollback(change=self._change)
         try:
             run = self._change.run()

@@ -41,15 +41,15 @@ def _verify_copy(path: str, as_json: bool) -> None:
     require("pyspark", extra="spark")
     try:
         with progress("reading state") as report:
-            found = check_whole(path, report=report)
+            checked = check_whole(path, report=report)
     except CheckpointError as problem:
         if as_json:
             print_json({"path": path, "problems": [str(problem)]})
         complain(problem)
         raise typer.Exit(1) from None
     if as_json:
-        print_json({**{name: getattr(found, name) for name in type(found).__dataclass_fields__}, "problems": []})
-    elif found.rows is not None:
-        print(f"verified: {found.rows:,} rows of state at batch {found.batch}, {found.files:,} files")
+        print_json({**{name: getattr(checked, name) for name in type(checked).__dataclass_fields__}, "problems": []})
+    elif checked.rows is not None:
+        print(f"verified: {checked.rows:,} rows of state at batch {checked.batch}, {checked.files:,} files")
     else:
-        print(f"all {found.files:,} files are there; state was not read: {found.unread}")
+        print(f"all {checked.files:,} files are there; state was not read: {checked.unread}")

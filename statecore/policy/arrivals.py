@@ -17,30 +17,30 @@ from statecore.policy.figures import EpochCost
 Rates = npt.NDArray[np.float64]
 
 WINDOW_MS = 600_000
-"""The present rate is that of at most this time."""
+"""The current rate is measured over at most this time."""
 TREND_MS = 1_500_000
-"""Noise and what it hides show in this time."""
+"""Noise, and trends that it hides, are measured over this time."""
 HISTORY_MS = 4_800_000
-"""Arrivals are known for this time."""
+"""Arrivals are recorded for this time."""
 STEP_MS = 15_000
 """The backlog is measured every five seconds: shorter spans would show that rhythm instead of the arrivals."""
 # A backlog of at least a minute's arrivals is a pile from an outage.
 _PILE_S = 60
-# Fewest newest spans that show a new rate, and by which factor they exceed all that came before.
+# Fewest newest spans that show a new rate, and the factor by which they exceed all earlier ones.
 _NEW_SPANS = 4
 _NEW_RATE = 1.1
-# The newest span has at least this share of the new rate, or that is over again.
+# If the newest span has less than this share of the new rate, that rate is over.
 _LASTS = 0.6
 _EXCEPTIONS = 8  # one of so many spans may be lower
 # A trend: newest spans, and the share of their pairs (less those that go the other way) that must follow it.
 _TRENDS = ((8, 0.95), (40, 0.6))
 _TREND_SPANS = 12
-# The same for a rise that noise hides in ten minutes, by 25 minutes; chance gives a fifth of that share.
+# The same over 25 minutes, for a rise that noise hides in ten; chance gives a fifth of that share.
 _LONG_TREND = (80, 0.35)
 _LONG_SPANS = 8
-# What arrived in every two minutes of so many spans, five minutes, is no spike.
+# A rate held in every two minutes of so many spans (five minutes) is no spike.
 _LASTING_SPANS = 20
-# Fewest pairs of two minutes that show how unsteady arrivals are, and the largest share that counts.
+# Fewest pairs of two minutes for a measurement of noise, and its upper limit, as a share of the rate.
 _FEWEST_PAIRS, _MOST_NOISE = 20, 0.5
 # Standard deviation of a normal distribution, in median absolute differences of two of its values.
 _SIGMA = 1.4826 / 2**0.5
@@ -54,9 +54,9 @@ class Arriving:
     """How rows arrive now.
 
     Attributes:
-        rate: Rows a second; None before there are enough measurements.
-        rising: By how many rows a second the rate rises every second; 0 when it does not rise steadily.
-        noise: Standard deviation of the rate over two minutes, as a share of it, beside a trend.
+        rate: Rows per second; None before there are enough measurements.
+        rising: Rise of the rate, in rows per second per second; 0 if it does not rise steadily.
+        noise: Standard deviation of the rate over two minutes around its trend, as a share of the rate.
 
     """
 
@@ -68,15 +68,13 @@ class Arriving:
 def arriving(arrived: Arrived, epochs: Sequence[EpochCost], waiting: int | None, now_ms: int) -> Arriving:
     """Return how rows arrive.
 
-    The rate is the median over two minutes each in the last ten. It ignores a pile that arrives at once after an
-    outage, which counts as backlog. So a source that delivers a pile now and then may have a rate of 0. A rate that has
-    exceeded all before for a minute is the new one, and so is one below all before for two. Where the rate rises or
-    falls steadily, it is that of the trend. Where it rises too unsteadily for that, the median would be late by half of
-    the ten minutes; so the rate is at least that of the trend of all 25 minutes, and what arrived in every two minutes
-    of the last five.
-
-    After a long outage, the last ten minutes show nothing but one pile. The rate from before the outage is then the
-    best estimate.
+    - Usually the rate is the median of the two-minute means of the last ten minutes. It ignores a pile that arrives at
+      once after an outage: that is backlog. A source that delivers only piles may have a rate of 0.
+    - A rate above all earlier ones for a minute is the new rate; so is one below all earlier ones for two minutes.
+    - If the rate rises or falls steadily, it is the newest point of the trend.
+    - If it rises unsteadily, the median would lag by five minutes. The rate is then at least that of the 25-minute
+      trend, and at least the smallest two-minute mean of the last five minutes.
+    - If the last ten minutes show only the pile after a long outage, it is the rate before the outage.
     """
     lately = replace(_arriving(arrived, now_ms), noise=_noise(arrived, now_ms))
     if lately.rate != 0 or not waiting:
@@ -108,7 +106,7 @@ def _arriving(arrived: Arrived, now_ms: int) -> Arriving:
 
 
 def _hidden_rise(arrived: Arrived, now_ms: int) -> Arriving:
-    """Return the rate and the rise by 25 minutes, where they are too unsteady to show in ten."""
+    """Return the rate and its rise over 25 minutes, for a rise that noise hides in ten."""
     level = _newest_level(_rates(arrived, now_ms, TREND_MS))
     slope = _slope(level, (_LONG_TREND,)) if len(level) >= _LONG_TREND[0] else 0.0
     if slope <= 0:
@@ -117,11 +115,11 @@ def _hidden_rise(arrived: Arrived, now_ms: int) -> Arriving:
 
 
 def _usual(level: Sequence[float]) -> float:
-    """Return the median of means over two minutes, but no more than the mean of all.
+    """Return the median of the two-minute means, at most the mean of all.
 
-    Of shorter spans, the median says little where rows come in clumps. Piles raise the mean, and chance the median.
+    If rows come in clumps, the median of shorter spans says little. Piles raise the mean, chance raises the median.
     """
-    # A pile is in as many means as they have spans, which have to be few of all.
+    # A pile affects as many means as a mean has spans; they must be few of all.
     spans = min(_LONG_SPANS, max(1, len(level) // 5))
     means = np.convolve(level, np.full(spans, 1 / spans), mode="valid")
     return min(float(np.median(means)), fmean(level))
@@ -157,7 +155,7 @@ def _slope(rates: Sequence[float], trends: Sequence[tuple[int, float]] = _TRENDS
 
 
 def _noise(arrived: Arrived, now_ms: int) -> float:
-    """Return the noise by the differences of two minutes and the two before; few of them show spikes and new levels."""
+    """Return the noise by the typical difference of adjacent two-minute means; spikes and new levels are outliers."""
     rates = _rates(arrived, now_ms, TREND_MS)
     if len(rates) < 2 * _LONG_SPANS + _FEWEST_PAIRS:
         return 0.0
@@ -168,7 +166,7 @@ def _noise(arrived: Arrived, now_ms: int) -> float:
 
 
 def _rates(arrived: Arrived, now_ms: int, window_ms: int = WINDOW_MS) -> Rates:
-    """Return the rates of spans of equal length, over the last ten minutes."""
+    """Return the rates of spans of equal length, over the last ``window_ms``."""
     points = since(arrived, now_ms - window_ms)
     if not points or points[-1][0] - points[0][0] < STEP_MS:
         return np.empty(0)
@@ -181,7 +179,7 @@ def _rates(arrived: Arrived, now_ms: int, window_ms: int = WINDOW_MS) -> Rates:
 
 
 def history(arrived: Arrived, now_ms: int) -> tuple[tuple[int, float], ...]:
-    """Return what arrived since ``HISTORY_MS``, thinned to one measurement in ``STEP_MS``."""
+    """Return the measurements of the last ``HISTORY_MS``, thinned to one per ``STEP_MS``."""
     kept: list[tuple[int, float]] = []
     for at_ms, rows in since(arrived, now_ms - HISTORY_MS):
         if not kept or at_ms - kept[-1][0] >= STEP_MS:
@@ -196,19 +194,19 @@ def since(arrived: Arrived, from_ms: int) -> Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Spell:
-    """A time in which rows were late: when it began, and for how many seconds they were."""
+    """A spell of late rows: its start, and the seconds in which rows were late."""
 
     began_ms: int
     seconds: float
 
 
 def late_spells(arrived: Arrived, rate: float, limit_s: float) -> list[Spell]:
-    """Return when rows would have waited longer than a limit, had a job processed ``rate`` rows a second."""
+    """Return the spells in which rows would have waited longer than a limit at ``rate`` rows processed per second."""
     return _played(arrived, rate, limit_s)[0]
 
 
 def late_s(arrived: Arrived, rate: float, limit_s: float) -> float:
-    """Return for how many seconds rows would have been late, and those that would still wait will be."""
+    """Return the seconds in which rows would have been late, including the drain of those still waiting at the end."""
     spells, waiting = _played(arrived, rate, limit_s)
     return sum(spell.seconds for spell in spells) + (max(0.0, waiting / rate - limit_s) if waiting else 0.0)
 

@@ -1,4 +1,4 @@
-"""How busy a job is, and whether something limits the rows of an epoch."""
+"""The share of time that epochs run, and the limit of rows per epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 _BUSY_MS = 60_000
 _BUSY_EPOCHS = 3
 LEFT = 0.95
-"""Largest share of what waited that a limited epoch reads."""
+"""A limited epoch reads at most this share of the rows that waited."""
 # Fewest limited epochs that show a limit.
 _FEWEST = 3
 
@@ -19,8 +19,8 @@ def busy_share(epochs: Sequence[tuple[int, int]], now_ms: int, *, waiting: bool)
     Args:
         epochs: Start and duration of each in ms, in order.
         now_ms: The time.
-        waiting: Whether rows wait. An epoch may then be running that nobody knows of, so the time since the newest one
-            does not count.
+        waiting: Whether rows wait. An unrecorded epoch may then be running, so the time since the newest one does not
+            count.
 
     """
     if not epochs:
@@ -34,9 +34,9 @@ def busy_share(epochs: Sequence[tuple[int, int]], now_ms: int, *, waiting: bool)
 
 
 def epoch_limit(epochs: Sequence[tuple[int, int | None]]) -> int | None:
-    """Return the rows that the source or a setting allows an epoch; None where nothing shows a limit.
+    """Return the rows that the source or a setting allows an epoch; None if nothing shows a limit.
 
-    An epoch that reads less than what waited before it is limited. Where others read more, it was for another reason.
+    A limited epoch reads fewer rows than waited before it. If other epochs read more, the reason was another one.
 
     Args:
         epochs: Rows of each, and rows that waited after it, in order.

@@ -18,10 +18,10 @@ _ROWS_PER_FIXED = 9.0
 _BEYOND_ANY = 1_000_000
 # Smallest expected change of the cost of a row, as a logarithm, that a comparison can show.
 _LITTLE = 0.1
-# A measured gain is assumed to be larger by so many standard errors: to find wrongly that more subtasks do not help
-# does more harm than a rescale that does not.
+# A measured gain is assumed larger by so many standard errors: missing a useful rescale does more harm than one useless
+# rescale.
 _DOUBT = 2.0
-# Unseparated costs have a share of the fixed cost; they compare only between epochs of about the same size.
+# Unseparated costs include a share of the fixed cost; compare them only between epochs of about the same size.
 _ABOUT = 2.0
 
 
@@ -29,22 +29,22 @@ _ABOUT = 2.0
 class Throughput:
     """Throughput of a job at full load.
 
-    More subtasks divide the work, unless one key or one subtask has most of it, and reading, up to one subtask a
-    partition. They do not divide publishing, and no fixed cost.
+    More subtasks divide the work, unless one key or one subtask has most of it. They divide reading, up to one subtask
+    per partition. They do not divide publishing and the fixed cost.
 
     Attributes:
         parallelism: Parallelism of the measurement.
         fit: Cost of an epoch there.
         epoch_rows: Rows of an epoch at full load.
         limited: Whether the source or a setting limits the rows of an epoch.
-        period_ms: Shortest time from one of them to the next; 0 for none.
-        scaling: Exponent of the gain: work falls with what the busiest subtask has, to the power of this; 1 is linear,
-            0 no gain. Below the smallest size that was measured it is assumed linear.
+        period_ms: Shortest time from the start of one such epoch to the next; 0 for none.
+        scaling: Exponent of the gain: the time of the work is the share of the busiest subtask to this power; 1 is
+            linear, 0 no gain. Below the smallest measured size it is assumed linear.
         compared: The other parallelism behind ``scaling``; None when linear scaling is assumed.
-        skew: How many times an even share the busiest subtask has.
+        skew: Share of the busiest subtask, as a multiple of an even share.
         heaviest: Share (0 to 1) of the heaviest key in the work.
         partitions: Most subtasks that can read at once; None for no limit.
-        key_groups: Number of key groups, of which subtasks have whole ones; None to count as if work divided evenly.
+        key_groups: Number of key groups, to count whole ones per subtask; None to assume that work divides evenly.
 
     """
 
@@ -67,13 +67,13 @@ class Throughput:
         return 1000 * rows / max(self.fit.fixed_ms + self.row_ms(parallelism) * rows, self.period_ms, 1e-6)
 
     def most_rows_per_second(self) -> float:
-        """Return what no number of subtasks exceeds, by what they do not divide."""
+        """Return the upper limit of the throughput at any parallelism."""
         return self.rows_per_second(_BEYOND_ANY)
 
     def row_ms(self, parallelism: int) -> float:
         """Return the cost of a row at a parallelism."""
         fit, here = self.fit, self.parallelism
-        # What more subtasks did not gain is no sign that fewer than were measured lose as little.
+        # Poor scaling to more subtasks does not show that fewer than measured lose as little.
         known = max(parallelism, self._fewest())
         work = (
             math.pow(self.share(known) / self.share(here), self.scaling) * self.share(parallelism) / self.share(known)
@@ -83,7 +83,7 @@ class Throughput:
         return fit.row_ms * (rest + fit.read * read + fit.work * work)
 
     def is_measured(self, parallelism: int) -> bool:
-        """Return whether ``scaling`` is that between measured sizes, or beyond; below them it is assumed linear."""
+        """Return whether ``scaling`` was measured for this size; below the measured sizes it is assumed linear."""
         return self.compared is not None and parallelism >= self._fewest()
 
     def share(self, parallelism: int) -> float:
@@ -111,9 +111,9 @@ def throughput(figures: Figures, *, align: bool = False) -> Throughput | None:
 
 
 def foreseen(figures: Figures, *, align: bool = False) -> Throughput | None:
-    """Return the throughput by the newest measurements at another parallelism; None when none has enough epochs.
+    """Return the throughput from the newest measurements at another parallelism; None when none has enough epochs.
 
-    For a job that has too few epochs at its own: it may fall behind, and then each takes longer than the one before.
+    For a job with too few epochs at its own parallelism: if it falls behind, each epoch takes longer than the last.
     """
     others = _by_parallelism(figures)
     others.pop(figures.parallelism, None)
@@ -126,14 +126,14 @@ def foreseen(figures: Figures, *, align: bool = False) -> Throughput | None:
 
 
 def _by_parallelism(figures: Figures) -> dict[int, list[EpochCost]]:
-    found: dict[int, list[EpochCost]] = defaultdict(list)
+    epochs: dict[int, list[EpochCost]] = defaultdict(list)
     for parallelism, run in groupby(figures.epochs, key=attrgetter("parallelism")):
-        found[parallelism].extend(run)
-    return found
+        epochs[parallelism].extend(run)
+    return epochs
 
 
 def _assumed(figures: Figures, parallelism: int, fit: CostFit, *, align: bool) -> Throughput:
-    """Return the throughput by the cost of epochs at a parallelism, and with linear scaling."""
+    """Return the throughput from the fitted cost at a parallelism, with linear scaling."""
     limit = figures.epoch_limit
     epoch_rows = max(fit.rows, _ROWS_PER_FIXED * fit.fixed_ms / fit.row_ms)
     if limit is not None:
@@ -147,7 +147,7 @@ def _assumed(figures: Figures, parallelism: int, fit: CostFit, *, align: bool) -
         fit=fit,
         epoch_rows=epoch_rows,
         limited=limited,
-        # Without a limit, an epoch that had to wait for its trigger has the more rows.
+        # Without a limit, an epoch that waited for its trigger has more rows instead.
         period_ms=float(figures.trigger_ms or 0) if limited else 0.0,
         skew=max(1.0, (figures.busiest_share or even) / even),
         heaviest=heaviest,
@@ -157,12 +157,12 @@ def _assumed(figures: Figures, parallelism: int, fit: CostFit, *, align: bool) -
 
 
 def _even(parallelism: int, key_groups: int | None) -> float:
-    """Return the share of the busiest subtask where every key group has as much."""
+    """Return the share of the busiest subtask if all key groups are equal."""
     return 1 / parallelism if key_groups is None else busiest(key_groups, parallelism) / key_groups
 
 
 def _compared(assumed: Throughput, others: dict[int, list[EpochCost]]) -> Throughput:
-    """Return the throughput with the scaling that was measured against the newest other parallelism."""
+    """Return the throughput with the scaling measured against the newest other parallelism."""
     fit = assumed.fit
     for other in sorted(others, key=lambda each: -others[each][-1].committed_ms):
         against = fit_cost(others[other])
@@ -178,7 +178,7 @@ def _compared(assumed: Throughput, others: dict[int, list[EpochCost]]) -> Throug
         doubt = _DOUBT * math.hypot(fit.work_error, against.work_error)
         expected = math.log(assumed.share(other) / assumed.share(assumed.parallelism))
         if abs(expected) < _LITTLE:
-            # Nothing was to be gained there, so nothing is learnt from it.
+            # No gain was expected there, so the comparison shows nothing.
             continue
         measured = math.log(max(gain, 1e-6)) + math.copysign(doubt, expected)
         scaling = min(1.0, max(0.0, measured / expected))

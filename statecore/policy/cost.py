@@ -21,13 +21,13 @@ from statecore.policy.figures import EpochCost
 
 FEWEST = 5
 """Fewest epochs with rows for a fit, unless they are long."""
-# Of long epochs so many suffice, of so long in all: a job that falls behind makes ever longer ones, and a rescale that
-# waits for the fifth comes hours late.
+# This many suffice if they took this long together: epochs of a job that falls behind grow, and a rescale that waits
+# for the fifth comes hours late.
 _FEWEST_LONG, _LONG_MS = 3, 120_000
 _Floats = npt.NDArray[np.float64]
 # Number of newest and of older epochs to fit; the cap bounds the pairwise slopes, computed every few seconds.
 _NEWEST, _OLDER = 60, 40
-# Older epochs to choose from: sorting thousands every few seconds would show.
+# Older epochs to choose from: sorting thousands every few seconds would cost too much.
 _SORTED = 400
 # Smallest ratio of largest to smallest epoch: epochs of one size do not show the cost of one more row.
 _SPREAD = 1.5
@@ -35,15 +35,15 @@ _SPREAD = 1.5
 _SIGMA = 1.4826
 # A slope with a larger relative standard error is not used.
 _TRUSTED = 0.25
-# Newest epochs in a row that are off by more than this factor show that the cost itself has changed.
+# A run of newest epochs off by more than this factor shows that the cost has changed.
 _CHANGED = 1.25
-_SAME = 4  # of so many epochs, one may be as before
-# Epochs that cost alike, of so long in all, show that rows have become dearer, if two have more rows than usual, and
-# ever more: that is a job that falls behind, where an epoch that is cold or stuck has the usual rows. One of so long
-# shows that they have become cheaper: no accident makes an epoch fast.
+_SAME = 4  # one in so many of them may cost as before
+# Epochs of similar cost and of the first duration together prove that the cost per row rose, if two of them have more
+# rows than usual, in growing numbers: the job falls behind; a cold or stuck epoch has the usual rows. One epoch of the
+# second duration proves that the cost fell: no accident makes an epoch fast.
 _DEARER_MS, _CHEAPER_MS = 60_000, 600_000
 _USUAL_ROWS = 0.9  # quantile
-# Relative error assumed of a fit to one or two epochs, which do not show their own.
+# Relative error assumed for a fit to one or two epochs, whose own error is unknown.
 _UNSURE = 0.25
 
 
@@ -53,14 +53,14 @@ class CostFit:
 
     Attributes:
         fixed_ms: ``a``; when not separated, the time outside of all phases, or 0.
-        row_ms: ``b``; when not separated, the cost of a row including its share of what is left of ``a``.
+        row_ms: ``b``; when not separated, the cost of a row including its share of ``a``, less ``fixed_ms``.
         separated: Whether the fit separated ``a`` and ``b``. If not, the real throughput is at least the fitted one.
         row_error: Relative standard error of ``row_ms``; 0 when not separated.
         rows: Rows of a large epoch: the 90th percentile, or the largest of the newest three if larger.
         error: Typical relative error of the fit.
         epochs: Number of epochs fitted, without outliers.
         phased: Whether the phases of its epochs are known.
-        read, work, publish: Share (0 to 1) of ``row_ms`` in each phase; what is left is in none of them.
+        read, work, publish: Share (0 to 1) of ``row_ms`` in each phase; the rest is in no phase.
         work_error: Relative standard error of ``row_ms * work``.
 
     """
@@ -90,8 +90,8 @@ def fit_cost(epochs: Sequence[EpochCost]) -> CostFit | None:
     tolerates a quarter of them; least squares fits the rest. Errors are relative to the cost, because long epochs vary
     by more than short ones. Epochs without rows are ignored: they skip work, so they do not show ``a``.
 
-    The newest epochs count. If they are all of one size, older ones help to separate ``a`` and ``b``, unless the cost
-    has changed since then; if it changed lately, only the epochs since then count.
+    The fit uses the newest epochs. If these are all of one size, older ones help to separate ``a`` and ``b``, unless
+    the cost has changed since. If it changed among the newest, only the epochs after the change count.
     """
     known = [each for each in epochs if each.rows > 0]
     if not _suffice(known):
@@ -125,7 +125,7 @@ def _fit(epochs: Sequence[EpochCost]) -> CostFit:
     line = _theil_sen(rows, costs)
     if line is not None:
         kept = _inliers(rows, costs, *line)
-        # A few long epochs suffice, but not what outliers leave of them.
+        # A few long epochs suffice, but only without outliers among them.
         fitted = _least_squares(rows[kept], costs[kept]) if kept.sum() >= min(FEWEST, len(rows)) else None
         if fitted is not None and fitted[2] < _TRUSTED:
             fixed_ms, row_ms, row_error = fitted
@@ -148,7 +148,7 @@ def _ratio(epoch: EpochCost, fit: CostFit) -> float:
 
 
 def _changed(epochs: Sequence[EpochCost], fit: CostFit) -> int:
-    """Return the number of newest epochs whose cost the fit does not explain; 0 when they are too few to show it."""
+    """Return the number of newest epochs whose cost the fit does not explain; 0 if too few to prove a change."""
     ratios = [_ratio(each, fit) for each in reversed(epochs)]
     dearer, cheaper = [ratio > _CHANGED for ratio in ratios], [ratio < 1 / _CHANGED for ratio in ratios]
     for off in (dearer, cheaper):
@@ -165,7 +165,7 @@ def _changed(epochs: Sequence[EpochCost], fit: CostFit) -> int:
 
 
 def _few_show_it(epochs: Sequence[EpochCost], count: int, *, is_dearer: bool) -> bool:
-    """Return whether the newest epochs show a new cost although they are too few for a fit."""
+    """Return whether the newest epochs, too few for a fit, still prove that the cost changed."""
     newest, before = epochs[-count:], epochs[:-count]
     if not is_dearer:
         return sum(each.duration_ms for each in newest) >= _CHEAPER_MS
@@ -182,7 +182,7 @@ def _few_show_it(epochs: Sequence[EpochCost], count: int, *, is_dearer: bool) ->
 
 
 def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
-    """Return the fit with the share of each phase in the cost of a row, by the epochs whose phases are known."""
+    """Return the fit with the share of each phase in the cost of a row, from epochs with recorded phases."""
     known = [each for each in epochs if None not in (each.read_ms, each.work_ms, each.publish_ms)]
     kept = [each for each in known if 1 / _CHANGED < _ratio(each, fit) < _CHANGED]
     if not _suffice(kept):
@@ -191,7 +191,7 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
         return fit if explains or unknown else _with_newest_phases(known[-FEWEST:], fit)
     rows = np.array([float(each.rows) for each in kept])
     if fit.separated and not _spread(rows):
-        # Epochs of one size do not show what one more row takes in a phase.
+        # Epochs of one size do not show the cost of one more row in a phase.
         return _with_newest_phases(known[-FEWEST:], fit)
     phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in kept], dtype=float)
     work_error = fit.row_error or fit.error
@@ -200,7 +200,7 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
         shares = slopes / max(fit.row_ms, float(slopes.sum()))
         work_error = float(errors[1] / max(slopes[1], 1e-9))
     else:
-        # What is in no phase costs the same in any epoch. The phases have fixed parts, too, which count for rows here.
+        # Time in no phase is the same for every epoch. Fixed parts of phases are counted as cost of rows here.
         whole, in_phases = float(sum(each.duration_ms for each in kept)), float(phases.sum())
         if not in_phases:
             return fit
@@ -211,9 +211,9 @@ def _with_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
 
 
 def _with_newest_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
-    """Return a fit that explains few epochs, or those of one size, with the usual phases of the newest.
+    """Return the fit with the typical phases of the newest epochs: few, or all of one size.
 
-    This happens while the cost changes. Without phases all would count as work, which a larger size divides.
+    This happens while the cost changes. Without phases all time would count as work, which a larger size divides.
     """
     phases = np.array([(each.read_ms, each.work_ms, each.publish_ms) for each in epochs], dtype=float)
     # Medians, because one of them may be cold.
@@ -225,7 +225,7 @@ def _with_newest_phases(epochs: Sequence[EpochCost], fit: CostFit) -> CostFit:
 
 
 def _slopes(rows: _Floats, phases: _Floats, costs: _Floats) -> tuple[_Floats, _Floats]:
-    """Return how much each phase takes for one more row, at least 0, and the standard error of each."""
+    """Return the time of one more row in each phase, at least 0, and its standard error."""
     weights = costs**-2.0
     weights /= weights.sum()
     off = rows - weights @ rows
@@ -250,7 +250,7 @@ def _theil_sen(rows: _Floats, costs: _Floats) -> tuple[float, float] | None:
 
 @cache
 def _pairs(count: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the indices of all pairs of so many items."""
+    """Return the indices of all pairs of ``count`` items."""
     return np.triu_indices(count, 1)
 
 

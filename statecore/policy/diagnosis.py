@@ -1,4 +1,4 @@
-"""Diagnoses a job: what ails it, and whether a larger cluster would help."""
+"""Diagnoses a job: its bottleneck, and whether a larger cluster would help."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from enum import StrEnum
 from statecore.policy.arrivals import TREND_MS
 from statecore.policy.capacity import foreseen, throughput
 from statecore.policy.figures import Figures
-from statecore.policy.kept import for_arrivals, has_fallen, just_now, kept
 from statecore.policy.needs import FULL_MEMORY, Needs, memory_share
+from statecore.policy.scale_in_floors import for_arrivals, has_fallen, just_now, kept
 from statecore.policy.settings import PolicySettings
 
 _CRASHES = 2
-# Below this share of the time, a job whose rows wait is held back by something else than its capacity.
+# If epochs run for less than this share of the time while rows wait, something other than capacity limits the job.
 _HELD_BACK = 0.5
-# A key with at least this share of what the busiest subtask has makes that subtask the busiest.
+# A key with at least this share of the busiest subtask's work is what makes it the busiest.
 _OF_THE_BUSIEST = 0.5
-# Twice the subtasks leave the busiest one at least this share of what it has: its key cannot be divided.
+# If the busiest subtask retains at least this share of its work at twice the parallelism, the work cannot be divided.
 _STAYS = 0.8
 # A subtask with so many times an even share explains why more subtasks did not help.
 _UNEVEN = 1.5
@@ -26,7 +26,7 @@ _NO_HELP = "a larger cluster would not help"
 
 
 class Ailment(StrEnum):
-    """What a diagnosis may be; each has an entry in ``docs/autoscaling.md``."""
+    """The names of diagnoses; each has an entry in ``docs/autoscaling.md``."""
 
     HOT_KEY = "hot_key"
     SKEW = "skew"
@@ -53,29 +53,30 @@ BOTTLENECKS = frozenset(
         Ailment.AT_LIMIT,
     }
 )
-"""Those in which the job does too little or its rows are late, and the policy cannot help."""
+"""Diagnoses of a job that is too slow and that no allowed rescale helps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What ails a job.
+    """A diagnosis of a job.
 
     Attributes:
-        name: The ailment.
-        found: What was found, with figures.
-        todo: What to do; empty when nothing is to be done.
-        parallelism: The size that the job needs; the present one when another would not help.
-        kept, kept_long: Of a job that is too large, the size that arrivals needed lately, and for longer; 0 of others.
-        has_fallen: Whether they needed it first, and then less, so that this is soon forgotten.
-        just_now: Of a job that is too large, the size that the newest arrivals need.
-        despite_limit: Of a job whose source limits its epochs, the smallest size that does enough with that limit, or,
-            where none does, what arrives; 0 of others, and when none does that.
-        is_short: Whether the job does too little.
-        epoch_goes_on_s: Of a job that does too little, for how long the running epoch goes on at least; 0 if unknown.
-        shortage: How many times its throughput the job needs.
+        name: Its name.
+        found: The finding, with figures.
+        todo: The advice; empty if there is nothing to do.
+        parallelism: The size that the job needs; the current one if no other would help.
+        kept, kept_long: For a job that is too large, the size that piles, recurring loads and the arrivals of ten (25)
+            minutes need; else 0.
+        has_fallen: Whether the load has fallen in the last 25 minutes, so that ``kept_long`` will soon fall, too.
+        just_now: For a job that is too large, the size that the newest arrivals need.
+        despite_limit: For a job whose source limits its epochs, the smallest size that suffices with that limit, else
+            the smallest that keeps up with arrivals; 0 for other jobs, and if no size keeps up.
+        is_short: Whether the throughput of the job is too low.
+        epoch_goes_on_s: If it is, the shortest remaining time of the running epoch; 0 if unknown.
+        shortage: Needed throughput, as a multiple of the current one.
         row_ms: Cost of a row; None when only an upper bound is known.
         row_error: Its relative standard error.
-        evidence: The figures behind it.
+        evidence: Its figures.
 
     """
 
@@ -97,12 +98,12 @@ class Diagnosis:
 
     @property
     def text(self) -> str:
-        """Both in one line."""
+        """Finding and advice in one line."""
         return f"{self.found}: {self.todo}" if self.todo else self.found
 
 
 def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
-    """Return what ails a job; None while too little is measured to say."""
+    """Return the diagnosis of a job; None while too little is measured."""
     if figures.crashes >= _CRASHES:
         return _failing(figures)
     measured = throughput(figures, align=settings.align)
@@ -121,10 +122,10 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
         share = memory_share(figures, settings, enough) or 0.0
         words += f"; at {enough} a worker would use {share:.0%} of its memory"
     if smaller < figures.parallelism:
-        found = _of(needs, Ailment.TOO_LARGE, words, parallelism=smaller)
+        diagnosis = _of(needs, Ailment.TOO_LARGE, words, parallelism=smaller)
         lately = kept(needs)
         return replace(
-            found,
+            diagnosis,
             kept=lately,
             kept_long=max(lately, for_arrivals(needs, TREND_MS)),
             has_fallen=has_fallen(needs, smaller),
@@ -137,23 +138,23 @@ def diagnose(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
 
 
 def _foreseen(figures: Figures, settings: PolicySettings) -> Diagnosis | None:
-    """Return why a job falls behind that has too few epochs at its parallelism, by those at another; else None."""
+    """Diagnose a job with too few epochs at its parallelism by those at another; None unless it falls behind."""
     measured = foreseen(figures, align=settings.align)
     if measured is None:
         return None
-    # Between its few epochs lies the time in which nothing arrived.
+    # The time between its few epochs, in which nothing arrived, would make it look idle.
     needs = Needs(replace(figures, busy=None), settings, measured)
     if not needs.falls_behind():
         return None
-    found = _short(needs)
-    by = f"by what parallelism {measured.parallelism} did, {found.found}"
-    return replace(found, found=by, is_short=True, row_ms=None)
+    short = _short(needs)
+    by = f"by what parallelism {measured.parallelism} did, {short.found}"
+    return replace(short, found=by, is_short=True, row_ms=None)
 
 
 def _short(needs: Needs) -> Diagnosis:
-    """Return why a job does too little, and the size that helps."""
+    """Return why the throughput of a job is too low, and the size that helps."""
     figures, now = needs.figures, needs.now
-    # Between piles, a job is idle that is short for the next one.
+    # A job that is too slow for piles is idle between them.
     if figures.busy is not None and figures.busy < _HELD_BACK and not needs.late_again():
         return _of(
             needs,
@@ -180,7 +181,7 @@ def _short(needs: Needs) -> Diagnosis:
 
 
 def _limited(needs: Needs, limit: int | None) -> Diagnosis:
-    """Return the diagnosis that epochs are too small; ``limit`` is the size that they need, None when unknown."""
+    """Return the diagnosis that the source limits epochs; ``limit`` is the limit to advise, None if unknown."""
     measured, suffices = needs.measured, needs.suffices()
     helps = _NO_HELP if suffices <= needs.now else f"parallelism {suffices} does enough with the present one"
     size = needs.now if suffices else needs.sizes[-1]
@@ -190,7 +191,7 @@ def _limited(needs: Needs, limit: int | None) -> Diagnosis:
         if waits
         else f"{measured.fit.fixed_ms / 1000:,.1f} s of each are fixed"
     )
-    found = _of(
+    diagnosis = _of(
         needs,
         Ailment.SOURCE_BOUND,
         f"{needs.words(needs.now)}; the source limits an epoch to {measured.epoch_rows:,.0f} rows, and {why}",
@@ -198,11 +199,11 @@ def _limited(needs: Needs, limit: int | None) -> Diagnosis:
         f"maxFilesPerTrigger or the like{', or trigger epochs more often' if waits else ''}; {helps}",
         limit_rows=limit or 0,
     )
-    return replace(found, despite_limit=suffices or needs.keeps_up())
+    return replace(diagnosis, despite_limit=suffices or needs.keeps_up())
 
 
 def _bottleneck(needs: Needs) -> Diagnosis:
-    """Return the largest part of an epoch that more subtasks do not divide."""
+    """Return the diagnosis that names the largest part of an epoch that more subtasks do not divide."""
     measured, figures, now = needs.measured, needs.figures, needs.now
     fit, rows, whole_ms = measured.fit, measured.epoch_rows, measured.fit.cost_ms(measured.epoch_rows)
     share = measured.share(now)
@@ -212,7 +213,7 @@ def _bottleneck(needs: Needs) -> Diagnosis:
     stuck_ms = {
         Ailment.FIXED_COST: fit.fixed_ms,
         Ailment.SINK_BOUND: fit.row_ms * fit.publish * rows,
-        # Of reading and of a key's work, what any number of subtasks leaves.
+        # The part of reading, and of a key's work, that remains at any number of subtasks.
         Ailment.SOURCE_BOUND: fit.row_ms * fit.read * rows * min(1.0, now / (measured.partitions or math.inf)),
         Ailment.HOT_KEY: work_ms * min(1.0, measured.heaviest / share) if hot else 0.0,
         Ailment.SKEW: 0.0 if hot else _skewed_ms(share * now, stays, work_ms, lost_ms),
@@ -222,7 +223,7 @@ def _bottleneck(needs: Needs) -> Diagnosis:
     if name is Ailment.FIXED_COST and measured.limited:
         return _limited(needs, None)
     part = stuck_ms[name] / max(whole_ms, 1e-6)
-    found, todo = {
+    why, todo = {
         Ailment.FIXED_COST: (
             f"{part:.0%} of an epoch, {fit.fixed_ms / 1000:,.1f} s, is the same for any number of rows",
             "look at the phases of epochs on the job's page, and trigger epochs less often, with "
@@ -252,17 +253,17 @@ def _bottleneck(needs: Needs) -> Diagnosis:
             "look on Spark's page for what the subtasks wait for",
         ),
     }[name]
-    return _of(needs, name, f"{needs.words(now)}; {found}", f"{todo}; {_NO_HELP}", part=round(part, 3))
+    return _of(needs, name, f"{needs.words(now)}; {why}", f"{todo}; {_NO_HELP}", part=round(part, 3))
 
 
 def _skewed_ms(uneven: float, stays: float, work_ms: float, lost_ms: float) -> float:
-    """Return how much of the work an uneven spread of rows keeps from being divided.
+    """Return the time of work that is not divided because the rows are spread unevenly.
 
     Args:
-        uneven: How many times an even share the busiest subtask has.
-        stays: What of that twice the subtasks would leave it.
-        work_ms: The work.
-        lost_ms: What more subtasks did not gain.
+        uneven: Share of the busiest subtask, as a multiple of an even share.
+        stays: Part of that share that would remain at twice the parallelism.
+        work_ms: Time of the work.
+        lost_ms: Time that a higher parallelism did not save.
 
     """
     if stays > _STAYS:
@@ -271,7 +272,7 @@ def _skewed_ms(uneven: float, stays: float, work_ms: float, lost_ms: float) -> f
 
 
 def _late_epochs(needs: Needs, words: str) -> Diagnosis:
-    """Return that no epoch is short enough for the limit of lag."""
+    """Return the diagnosis that no epoch is short enough for ``max_lag_s``."""
     fixed_s, limit_s = needs.measured.fit.fixed_ms / 1000, needs.settings.max_lag_s or 0.0
     return _of(
         needs,
@@ -294,14 +295,14 @@ def _failing(figures: Figures) -> Diagnosis:
 
 
 def _memory(needs: Needs, share: float) -> Diagnosis:
-    """Return what to do before a worker is killed; only more workers have more memory."""
-    now, found = needs.now, f"a worker used {share:.0%} of its memory"
+    """Return the diagnosis of full memory, with a size of more workers if there is one: only workers add memory."""
+    now, used = needs.now, f"a worker used {share:.0%} of its memory"
     workers, workers_for = needs.figures.workers, needs.settings.workers_for
     larger = next((size for size in needs.sizes if size > now and workers_for(size) > (workers or 0)), now)
     if workers is None or larger == now:
         todo = "give the workers more memory or the job more of them, or let state expire"
-        return _of(needs, Ailment.MEMORY_BOUND, found, todo, memory_share=share)
-    return _of(needs, Ailment.MEMORY_BOUND, found, parallelism=larger, memory_share=share)
+        return _of(needs, Ailment.MEMORY_BOUND, used, todo, memory_share=share)
+    return _of(needs, Ailment.MEMORY_BOUND, used, parallelism=larger, memory_share=share)
 
 
 def _of(

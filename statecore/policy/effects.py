@@ -1,7 +1,7 @@
 """The effects of a policy's scale-outs: one that did not help is undone, and not tried again until the job changes.
 
-A scale-out is judged once, soon after it: later, what the job does has other reasons. Its effect is read from the cost
-of a row, which does not depend on how large epochs are.
+A scale-out is judged once, soon after it: later, other changes affect the job. The measure is the cost of a row, which
+does not depend on the size of epochs.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from statecore.policy.diagnosis import BOTTLENECKS, Ailment, Diagnosis
 from statecore.policy.figures import HOLDS_MS
 
-# A scale-out helped if it brought at least this share of what linear scaling would have.
+# A scale-out helped if its gain is at least this share of the gain of linear scaling.
 _HELPED = 0.2
 # A smaller step shows too little.
 _LEAST_STEP = 1.25
 # The gain may be larger than measured by so many standard errors.
 _DOUBT = 2.0
-# It is judged between these times. The first epochs at a size are not like those that follow.
+# A scale-out is judged between these times: the first epochs at a size are not typical.
 _PROVEN_MS, _FORGOTTEN_MS = 120_000, 1_800_000
 # A job has changed when the cost of a row at one size differs by this factor.
 _CHANGED = 1.5
@@ -54,7 +54,7 @@ def useless(effects: Sequence[Effect], found: Diagnosis, parallelism: int) -> Ef
 
 
 def barred(effects: Sequence[Effect], found: Diagnosis, parallelism: int) -> Diagnosis:
-    """Return a job's diagnosis without sizes beyond one from which a scale-out did not help."""
+    """Return the diagnosis, without sizes beyond one from which a scale-out did not help."""
     undone = [each for each in effects if each.undone_ms is not None and parallelism <= each.before < found.parallelism]
     if found.name is not Ailment.TOO_SMALL or not undone:
         return found
@@ -88,7 +88,7 @@ def with_undone(effects: Sequence[Effect], undone: Effect, at_ms: int) -> tuple[
 def still_true(
     effects: Sequence[Effect], found: Diagnosis, parallelism: int, at_ms: int, settled_ms: int | None
 ) -> tuple[Effect, ...]:
-    """Return the effects that still say something: those that are not judged yet, and those that were undone lately."""
+    """Return the effects that still hold: those not judged yet, and those undone lately."""
 
     def is_true(effect: Effect) -> bool:
         if effect.undone_ms is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 HOLDS_MS = 86_400_000
-"""Nothing that a policy has learnt about a job holds for longer than a day."""
+"""What a policy has measured of a job holds for at most a day."""
 FIRST_DOWNTIME_MS = 20_000
-"""Assumed of a job's first rescale that stops and restarts it."""
+"""Assumed downtime of a job's first rescale with a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class EpochCost:
 
     Attributes:
         duration_ms: The whole epoch, including publishing.
-        read_ms: What Spark takes before and between the subtasks: reading the sources, shuffling.
+        read_ms: Spark's time before and between the subtasks: reading the sources, shuffling.
         work_ms: The longest subtask of each operator: loading state, waiting for rows, running functions, writing.
         publish_ms: Publishing the outputs.
 
@@ -66,37 +66,37 @@ class Figures:
         max_parallelism: The job's number of key groups.
         workers: Desired size of its cluster; None for a job without a resizable cluster.
         max_workers: Most workers that the cluster allows; None without such a limit.
-        hindrance: Why the policy may not decide now, such as the lease of a run; None when it may.
+        hindrance: Why the policy may not decide now, such as the lease of a run; None if it may.
         started_ms: When the newest driver started; None when none has.
         settled_ms: Time since which the job has run at this parallelism; None before its first epoch.
         epochs: The newest epochs with rows, in commit order, at any parallelism.
         arriving: Rows that arrive per second.
-        rising: By how many rows a second the arrivals rise every second; 0 when they do not rise steadily.
+        rising: Rise of the arrivals, in rows per second per second; 0 if they do not rise steadily.
         arriving_noise: Standard deviation of the rate over two minutes, as a share of it.
-        arrived: (time in ms, rows that had arrived), in order, since ``HISTORY_MS``; as ``arrivals.history`` thins it.
+        arrived: (time in ms, rows arrived until then), in order, of the last ``HISTORY_MS``; see ``arrivals.history``.
         processed: Rows committed per second lately.
         waiting: Rows in the backlog; estimated for sources that count files.
-        left: Rows that waited after the newest epoch, or when the driver began. The next epoch took them if nothing
-            limits it.
-        lag_ms: Event-time lag or, in Kafka, the age of the oldest row that waits, the longest of all sources.
+        left: Rows that waited after the newest epoch, or when the driver started. The running epoch has them, up to
+            its limit.
+        lag_ms: Longest lag of all sources: event-time lag or, in Kafka, the age of the oldest waiting row.
         busy: Share (0 to 1) of the last minute, or of the last three epochs, in which an epoch ran.
         rescale_ms: Median duration of the job's earlier scale-outs, the start of workers included.
-        downtime_ms: Time without an epoch to expect of a rescale by the policy's method; None for none.
-        ended_ms: End of the newest rescale, whoever asked for it and whatever became of it.
+        downtime_ms: Expected downtime of a rescale by the policy's method; None for none.
+        ended_ms: End of the newest rescale, by any user or policy, successful or not.
         failures: Rescales of this policy that failed in a row.
         failure: Why the newest of them failed.
         made_in_a_day: Rescales that this policy decided on within 24 hours.
-        epoch_limit: Rows that the source or a setting allows an epoch; None where nothing shows a limit.
+        epoch_limit: Rows that the source or a setting allows an epoch; None if nothing shows a limit.
         trigger_ms: Shortest time from the start of an epoch to the start of the next; None when it is not recorded.
         busiest_share: Share (0 to 1) of the rows that the busiest subtask had lately.
         heavy_keys: The keys with the most work, the heaviest first.
-        heavy_key_group: The key group with the most work; None when none is known to have much.
+        heavy_key_group: The key group with the most work; None if no key group is known to be heavy.
         source_partitions: Most subtasks that can read at once; None for sources without such a limit.
-        slowest_sink: The sink that publishing lately took longest in; None when no sink was measured.
+        slowest_sink: The sink with the longest publishing lately; None when no sink was measured.
         memory_share: The largest share (0 to 1) of its memory that a worker used.
         crashes: Drivers that failed in a row.
         crash: Why the newest of them failed.
-        version: What the job is: another one after a change of its job file or of its policy's settings.
+        version: Identifies the job file and the policy's settings; changes with either.
 
     """
 

@@ -1,4 +1,4 @@
-"""Where a job stands between its limits: what each size would do, and what arrives."""
+"""The throughput of a job at each allowed size, beside its arrivals."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _BETWEEN = 8
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """What a job can do at its allowed sizes, in rows per second.
+    """The throughput of a job at its allowed sizes, in rows per second.
 
     Attributes:
-        rates: Rows a second at full load, by size, ascending; some sizes where there are many.
-        parallelism: The present size.
-        arriving: Rows that arrive.
-        needed: Rows that the job needs to process: what arrives with headroom, and the backlog in time.
-        enough: The smallest size that does that; None when no allowed one does.
+        rates: Throughput at full load, by size, ascending; a selection of many sizes.
+        parallelism: The current size.
+        arriving: Arrivals.
+        needed: Needed throughput: arrivals with headroom, and the backlog in time.
+        enough: The smallest size with that throughput; None if no allowed size has it.
 
     """
 
@@ -34,7 +34,7 @@ class Ladder:
 
 
 def ladder(figures: Figures, settings: PolicySettings) -> Ladder | None:
-    """Return where a job stands; None while too little is measured to say."""
+    """Return the throughput of a job at its allowed sizes; None while too little is measured."""
     measured = throughput(figures, align=settings.align)
     if measured is None or figures.arriving is None:
         return None

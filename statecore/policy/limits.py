@@ -1,7 +1,7 @@
-"""The limit of an epoch that a job has met: it holds at sizes whose epochs stay below it, too.
+"""The limit of rows per epoch that a job has met; it also holds at larger sizes, whose epochs stay below it.
 
-A smaller size needs larger epochs for the same rows. So a scale-in may be the first to meet the limit; it is then
-taken back, and what was learnt keeps the policy from trying it again.
+A smaller size needs larger epochs for the same rows, so a scale-in may be the first to meet the limit. The policy then
+reverts the scale-in, and the remembered limit keeps it from a second attempt.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from statecore.policy.figures import HOLDS_MS, Figures
 
 @dataclass(frozen=True, slots=True)
 class EpochLimit:
-    """Rows that the source or a setting allowed an epoch, and when epochs last showed that."""
+    """Rows that the source or a setting allows an epoch, and the time when epochs last showed it."""
 
     rows: int
     seen_ms: int
 
 
 def known_limit(limit: EpochLimit | None, figures: Figures) -> EpochLimit | None:
-    """Return the limit that epochs show now; else the one before, unless an epoch has read more since or it is old."""
+    """Return the limit that epochs show now, else the earlier one, unless it is old or an epoch exceeded it."""
     if figures.epoch_limit is not None:
         return EpochLimit(figures.epoch_limit, figures.at_ms)
     if limit is None or figures.at_ms - limit.seen_ms > HOLDS_MS:

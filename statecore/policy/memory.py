@@ -1,4 +1,4 @@
-"""What a job's policy remembers between two decisions."""
+"""The memory of a job's policy between two evaluations."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from statecore.policy.limits import EpochLimit
 
 @dataclass(frozen=True, slots=True)
 class PolicyMemory:
-    """Memory of a job's policy between two decisions.
+    """The memory of a job's policy between two evaluations.
 
     Attributes:
         decided_ms: Time of the last decision to rescale.
-        parallelism: Parallelism at the last look; the next four fields refer to it.
+        parallelism: Parallelism at the last evaluation; the next four fields refer to it.
         pressure_since_ms: Time since which a larger size has been needed.
-        slack_since_ms: Time since which smaller sizes have been enough.
+        slack_since_ms: Time since which smaller sizes have sufficed.
         known_since_ms: Time since which needs are known.
-        needed: (time, size), the sizes descending: the largest size needed since the time before, or since needs are
-            known.
+        needed: (time, size), sizes descending: the largest size needed since the previous entry's time, or since needs
+            are known.
         shrunk_ms: Time of the last decision to scale in.
-        shrunk_from: The size before it, and before those right before it.
-        shrunk_to: The size that it was for.
-        taken_back: Scale-ins that had to be taken back, less those that proved right.
-        restored: The largest size that they were taken back to; 0 when there is none.
-        effects: What earlier scale-outs brought, of this version of the job.
-        version: ``Figures.version`` at the last look.
+        shrunk_from: The size before it and before the scale-ins directly preceding it.
+        shrunk_to: The size that it chose.
+        taken_back: Number of reverted scale-ins, less those that proved right.
+        restored: The largest size that they were reverted to; 0 for none.
+        effects: Effects of earlier scale-outs of this version of the job.
+        version: ``Figures.version`` at the last evaluation.
         chosen: Parallelism of the last decision to rescale; None once somebody else has set another one.
-        limit: Of an epoch, as this version of the job has met it.
-        held: Why nothing was done at the last look that changed nothing, beside the diagnosis and without figures, so
-            that only another kind of reason is news.
+        limit: Limit of rows per epoch that this version of the job has met.
+        held: Why the last evaluation changed nothing, without diagnosis and figures: only another reason is logged.
 
     """
 
@@ -53,7 +52,7 @@ class PolicyMemory:
 
 
 def forget(memory: PolicyMemory, parallelism: int) -> PolicyMemory:
-    """Return the memory without what refers to another parallelism, or to a time before an interruption."""
+    """Return the memory without the fields that refer to another parallelism or to a time before an interruption."""
     return replace(
         memory,
         parallelism=parallelism,

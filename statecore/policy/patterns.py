@@ -1,4 +1,4 @@
-"""What arrivals have done before and may do again: piles, and loads that came and went."""
+"""Patterns of arrivals that may repeat: piles, and recurring loads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from statecore.policy.arrivals import STEP_MS, Arrived
 
 PILES_MS = 3_300_000
-"""Piles less than this time apart are a pattern; those an hour apart are none."""
-# What arrives faster for longer is no pile but a load; arrivals are known by spans that may begin before a pile does.
+"""Piles closer together than this are a pattern; piles an hour apart are not."""
+# Faster arrivals for longer are a load, not a pile. A measured span may begin before the pile does.
 _LONGEST_PILE_MS = 120_000 + STEP_MS
-# Of a load, means over so long tell high from low.
+# Means over this time decide whether a load is high or low.
 _MEAN_MS = 120_000
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A load that is low, was high before, and low before that: for how long each, in ms; 0 without."""
+    """Durations in ms of a recurring load: low now, high before, and low before that; 0 for none."""
 
     low_ms: int = 0
     high_ms: int = 0
@@ -27,14 +27,14 @@ class Turn:
 
 
 def piles(arrived: Arrived, rate: float, limit_s: float) -> Arrived:
-    """Return arrivals of at most a rate, but for piles.
+    """Return the arrivals, capped at a rate except for piles.
 
-    A pile is what arrives faster for two minutes at most, and makes rows late by itself.
+    A pile is a burst of at most two minutes that alone makes rows late.
 
     Args:
         arrived: Arrivals.
-        rate: Rows a second that a job processes.
-        limit_s: For how long rows may wait.
+        rate: Rows per second that a job processes.
+        limit_s: How long rows may wait.
 
     """
     kept = [(at_ms, 0.0) for at_ms, _ in arrived[:1]]
@@ -50,7 +50,7 @@ def piles(arrived: Arrived, rate: float, limit_s: float) -> Arrived:
 
 
 def last_turn(arrived: Arrived, rate: float) -> Turn:
-    """Return for how long less than a rate has arrived, more than that before, and less before that."""
+    """Return for how long arrivals have been below a rate, above it before, and below it before that."""
     if not arrived:
         return Turn()
     times_ms, rows = np.array(arrived, dtype=float).T
@@ -60,7 +60,7 @@ def last_turn(arrived: Arrived, rate: float) -> Turn:
     high = (totals[:-1] - totals[1:]) * 1000 / _MEAN_MS > rate
     if not len(high):
         return Turn()
-    # One that differs from both beside it counts as they do.
+    # A span that differs from both of its neighbours counts as they do.
     padded = np.pad(high, 1, mode="edge").astype(int)
     lasting = padded[:-2] + padded[1:-1] + padded[2:] >= 2
     runs = [(bool(is_high), sum(1 for _ in run) * _MEAN_MS) for is_high, run in groupby(lasting)][:3]

@@ -1,4 +1,4 @@
-"""Rules that bind a policy beside its limits: when nothing changes, what must be ready when, how much at once."""
+"""Rules of a policy beyond its limits: freezes, scheduled sizes, the largest step, rescales a day."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Scheduled:
 
 
 def scheduled(figures: Figures, settings: PolicySettings) -> Scheduled | None:
-    """Return the largest parallelism that a schedule asks for once a rescale begun now has ended; None without one."""
+    """Return the largest parallelism scheduled now or for the end of a rescale begun now; None without one."""
     zone = parse_zone(settings.time_zone)
     asked = []
     for each in (parse_at_least(text, zone) for text in settings.at_least):
@@ -53,12 +53,12 @@ def held_back(figures: Figures, settings: PolicySettings) -> str | None:
 
 
 def in_one_step(figures: Figures, settings: PolicySettings, target: int) -> tuple[int, str]:
-    """Return how far toward a size one rescale goes, and a note unless that is all the way."""
+    """Return the size that one rescale reaches on the way to a target, and a note if that is not the target."""
     if settings.max_step is None:
         return target, ""
     now, per_worker = figures.parallelism, 1 if figures.workers is None else settings.subtasks_per_worker
     step = max(settings.max_step // per_worker, 1) * per_worker
-    # Limits and schedules do not bind a step on the way into them.
+    # A step towards the limits may end outside of them.
     sizes: Sequence[int] = range(per_worker, figures.max_parallelism + 1, per_worker)
     if settings.align:
         sizes = aligned(sizes, figures.max_parallelism, figures.source_partitions)

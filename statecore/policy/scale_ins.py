@@ -1,8 +1,8 @@
-"""Scale-ins: how long each has to wait, and what is remembered of those that were taken back.
+"""Scale-ins: how long each has to wait, and the memory of those that were reverted.
 
-A scale-in waits until smaller sizes have been enough for ``scale_in_after_s``. One that had to be taken back doubles
-that time for sizes below the one that it was taken back to, so that a load that comes and goes keeps the size that does
-both; one that proves right halves it again. A load that rises slowly takes none back.
+A scale-in waits until smaller sizes have sufficed for ``scale_in_after_s``. A scale-in that had to be reverted doubles
+that time for sizes below the restored one, so that a job with a recurring load keeps the size that suffices for it. A
+scale-in that proves right halves the time again. A load that rises slowly reverts none.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from statecore.policy.memory import PolicyMemory, forget
 from statecore.policy.needs import SOON, allowed_sizes
 from statecore.policy.settings import PolicySettings
 
-# A scale-out within this many times scale_in_after_s after a scale-in, to more than this share of the size before it,
-# takes it back, if the load returns at once: the job needs so many times its throughput. A load that rises slowly takes
-# none back, for a larger size is there in time, unless too little was saved.
+# A scale-out reverts a scale-in if it follows within this multiple of scale_in_after_s, to more than this share of the
+# size before, and the job needs this multiple of its throughput: the load returned at once. If the load rises slowly,
+# the larger size is there in time, so the scale-in counts as reverted only if it saved too little.
 _TAKES_BACK, _BACK, _AT_ONCE = 6, 0.75, 1.5
-# A scale-in must have been possible for so many times the downtime of a rescale: it then costs a twentieth of that.
+# A scale-in must have been possible for this multiple of the downtime of a rescale.
 _PRICE = 20
-# A size that the policy did not choose is reduced by less than half only after so many times scale_in_after_s, six
-# hours: a few minutes do not show why somebody chose it.
+# The policy reduces a size that it did not choose by less than half only after this multiple of scale_in_after_s (six
+# hours): a few minutes do not show why somebody chose it.
 _HALF, _NOT_OURS = 0.5, 72
 # Most times that scale_in_after_s is doubled.
 _DOUBLINGS = 5
 
 
 def remember(figures: Figures, settings: PolicySettings, memory: PolicyMemory, found: Diagnosis) -> PolicyMemory:
-    """Update the time since which a larger size is needed, and the sizes that were needed."""
+    """Return the memory with the times since which another size is needed, and with the needed sizes."""
     now_ms, now = figures.at_ms, figures.parallelism
     if memory.parallelism != now:
         memory = forget(memory, now)
@@ -38,9 +38,9 @@ def remember(figures: Figures, settings: PolicySettings, memory: PolicyMemory, f
         pressure_ms = now_ms if memory.pressure_since_ms is None else memory.pressure_since_ms
     elif found.parallelism < now:
         slack_ms = now_ms if memory.slack_since_ms is None else memory.slack_since_ms
-    # Up to a size that a scale-in was taken back to, what arrived longer ago counts.
+    # Below a size that a reverted scale-in restored, earlier arrivals count as well.
     latest = max(found.parallelism, found.kept, min(found.kept_long, _restored(figures, settings, memory)))
-    # Of sizes needed one after the other, only those matter that no later one exceeds.
+    # Drop sizes that a later, larger need covers.
     needed = [each for each in memory.needed if each[1] > latest]
     needed.append((now_ms, latest))
     from_ms = now_ms - 1000 * _not_ours_s(figures, settings, memory)
@@ -58,9 +58,9 @@ def remember(figures: Figures, settings: PolicySettings, memory: PolicyMemory, f
 def enough_for_long(
     figures: Figures, settings: PolicySettings, memory: PolicyMemory, known_s: float
 ) -> tuple[int, float]:
-    """Return the size that has been enough for as long as it has to be, and for how long that is, in seconds.
+    """Return the size that may have sufficed for long enough, and the hold time in seconds that it needs.
 
-    Needs have been known for ``known_s``.
+    ``known_s`` is the time for which needs have been known.
     """
     target, hold_s = _for_long(figures, settings, memory, known_s)
     if figures.parallelism == memory.chosen or target <= _HALF * figures.parallelism:
@@ -70,9 +70,9 @@ def enough_for_long(
 
 
 def _for_long(figures: Figures, settings: PolicySettings, memory: PolicyMemory, known_s: float) -> tuple[int, float]:
-    """Return the size, and for how long it has been enough, of a job whose size the policy chose or may halve.
+    """Return size and hold time for a job whose size the policy chose or may halve.
 
-    A size that a scale-in had to be taken back to says nothing about larger ones, so only smaller ones wait longer.
+    Only sizes below the one that a reverted scale-in restored wait longer.
     """
     least_s, long_s = _least_scale_in_after_s(figures, settings), scale_in_after_s(figures, settings, memory)
     target, restored = _needed_lately(figures, memory, least_s), _restored(figures, settings, memory)
@@ -84,19 +84,19 @@ def _for_long(figures: Figures, settings: PolicySettings, memory: PolicyMemory, 
 
 
 def _needed_lately(figures: Figures, memory: PolicyMemory, within_s: float) -> int:
-    """Return the largest size that was needed lately."""
+    """Return the largest size needed within a time."""
     from_ms = figures.at_ms - 1000 * within_s
     return next(size for at_ms, size in memory.needed if at_ms >= from_ms)
 
 
 def _restored(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> int:
-    """Return the size below which scale-ins wait longer; settings may have changed, so it is one that they allow."""
+    """Return the allowed size below which scale-ins wait longer; 0 for none."""
     sizes = allowed_sizes(figures, settings)
     return next((size for size in sizes if size >= memory.restored), sizes[-1]) if memory.restored else 0
 
 
 def scale_in_after_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory) -> float:
-    """Return for how long a smaller size must have been enough, in seconds."""
+    """Return how long a smaller size must have sufficed, in seconds."""
     return _least_scale_in_after_s(figures, settings) * 2.0 ** min(memory.taken_back, _DOUBLINGS)
 
 
@@ -112,14 +112,14 @@ def _not_ours_s(figures: Figures, settings: PolicySettings, memory: PolicyMemory
 def with_scale_ins(
     figures: Figures, settings: PolicySettings, memory: PolicyMemory, wanted: int, to: int, found: Diagnosis | None
 ) -> PolicyMemory:
-    """Return the memory of scale-ins after a decision: the last ones, and how many had to be taken back.
+    """Return the memory of scale-ins after a decision: the last ones, and the number of reverted ones.
 
-    The job wants a size, and one step gets it to another one on the way.
+    ``wanted`` is the target parallelism; ``to`` is where ``max_step`` stops this rescale.
     """
     now_ms, now, shrunk_ms = figures.at_ms, figures.parallelism, memory.shrunk_ms
     within_ms = _TAKES_BACK * 1000 * scale_in_after_s(figures, settings, memory)
     is_new = shrunk_ms is not None and now_ms - shrunk_ms < within_ms
-    # Since then nothing has risen.
+    # No scale-out since then.
     goes_on = now == memory.shrunk_to
     if shrunk_ms is not None and not is_new and goes_on and now < memory.restored:
         memory = _proved(memory)
@@ -144,17 +144,17 @@ def _proved(memory: PolicyMemory) -> PolicyMemory:
 def _takes_back(
     figures: Figures, settings: PolicySettings, memory: PolicyMemory, wanted: int, found: Diagnosis | None
 ) -> bool:
-    """Return whether a scale-out soon after a scale-in takes that back; one for the limit of the source always does."""
+    """Return whether a scale-out soon after a scale-in reverts it; one for the limit of the source always does."""
     if found is not None and found.name is Ailment.SOURCE_BOUND:
         return True
     if wanted <= _BACK * min(memory.shrunk_from or 0, settings.max_parallelism):
         return False
     soon_ms = SOON * 1000 * _least_scale_in_after_s(figures, settings)
     saved_little = figures.at_ms - (memory.shrunk_ms or 0) <= soon_ms
-    # What is missing is not always throughput.
+    # A job may scale out for another reason than throughput.
     return found is None or not found.is_short or saved_little or found.shortage >= _AT_ONCE
 
 
 def without_scale_in(memory: PolicyMemory) -> PolicyMemory:
-    """Return the memory without the last scale-in: nothing will take it back."""
+    """Return the memory without the last scale-in, so that nothing reverts it."""
     return replace(memory, shrunk_ms=None, shrunk_from=None, shrunk_to=None)

@@ -26,19 +26,19 @@ class PolicySettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         max_lag_s: Event-time lag beyond which a job with a backlog scales out, and never in; None for no limit.
         hysteresis: Margin, as a fraction, by which a need must exceed the present throughput; a poor
             measurement widens it.
-        scale_out_after_s: Time for which a larger size must have been needed; 0.85 of it where the job needs more than
-            twice its throughput, a quarter where more than eight times.
-        scale_in_after_s: Time for which a smaller size must have been enough; it has to stay so for twice that, and
-            two minutes at least, should the load rise on as it does.
+        scale_out_after_s: Time for which a larger size must have been needed; 0.85 of it if the job needs more than
+            twice its throughput, a quarter if more than eight times.
+        scale_in_after_s: Time for which a smaller size must have sufficed. If the load continues to rise, the size must
+            suffice for twice that time more, and for two minutes at least.
         cooldown_s: Pause after the end of a rescale of the job; doubled by each rescale of the policy that failed.
         method: Rescale method; ``rewrite`` for queries of Spark's own, which have no other.
-        observe: Whether decisions are only told, and not carried out.
-        freeze: Windows in which nothing is changed, such as ``0 8 * * 1-5 for 10h``.
+        observe: Whether decisions are only recorded and announced, not carried out.
+        freeze: Windows in which the policy changes nothing, such as ``0 8 * * 1-5 for 10h``.
         at_least: Parallelisms that are needed in windows, such as ``0 9 * * 1 for 2h: 8``.
         align: Whether to choose only sizes that spread evenly (``alignment.aligned``).
-        max_step: Largest change of the parallelism in one rescale, in whole workers, at least one of them.
+        max_step: Largest change of the parallelism in one rescale: whole workers, at least one.
         max_rescales_a_day: Most decisions within 24 hours.
-        time_zone: Whose clock the windows mean: a name of the IANA database.
+        time_zone: Time zone of the windows: a name of the IANA database.
 
     """
 

@@ -1,7 +1,7 @@
-"""Windows of time that come again: ``0 8 * * 1-5 for 10h`` opens at 08:00 from Monday to Friday, for ten hours.
+"""Recurring windows of time: ``0 8 * * 1-5 for 10h`` opens at 08:00 from Monday to Friday, for ten hours.
 
-A window opens by the clock of its time zone, and lasts as long as it says, whatever that clock does meanwhile. A time
-that the clock skips in spring counts as many minutes later; of a time that it shows twice in autumn, the first counts.
+A window opens by the clock of its time zone, and lasts for its duration even if that clock changes. A time that the
+clock skips in spring counts as many minutes later; of a time that it shows twice in autumn, the first counts.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _WINDOW = re.compile(r"\s*(?P<cron>.+?)\s+for\s+(?P<duration>\S+)\s*")
 _AT_LEAST = re.compile(r"(?P<window>.+):\s*(?P<parallelism>\d{1,9})\s*")
 _DURATION = re.compile(r"(?:(?P<days>\d{1,3})d)?(?:(?P<hours>\d{1,4})h)?(?:(?P<minutes>\d{1,6})m)?")
 _LONGEST = timedelta(days=366)
-# croniter also knows fields that a hash or chance fills, at every call anew.
+# croniter also accepts fields that it fills by hash or chance, anew at every call.
 _BY_CHANCE = re.compile(r"(?:^|[\s,])[hr]", re.IGNORECASE)
-# The clock went back at most this long ago, if what it shows may have been shown before.
+# A clock that shows a time for the second time went back at most this long ago.
 _TURNED_BACK = timedelta(hours=3)
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window of time that comes again.
+    """A recurring window of time.
 
     Attributes:
-        text: What was set.
+        text: Its setting.
         cron: When it opens: minute, hour, day of month, month, day of week.
-        lasts_ms: For how long.
-        zone: Whose clock ``cron`` means.
+        lasts_ms: Its duration.
+        zone: Time zone of ``cron``.
 
     """
 
@@ -43,7 +43,7 @@ class Window:
     zone: ZoneInfo
 
     def end_ms(self, at_ms: int, *, ahead_ms: int = 0) -> int | None:
-        """Return the end of the window that is open, or opens so soon; None without one."""
+        """Return the end of the window that is open, or opens within ``ahead_ms``; None without one."""
         end_ms = self._opened_ms(at_ms + ahead_ms) + self.lasts_ms
         return end_ms if at_ms < end_ms else None
 
@@ -51,9 +51,9 @@ class Window:
         """Return when the window last opened."""
         at = datetime.fromtimestamp(at_ms / 1000, self.zone)
         before = datetime.fromtimestamp(at_ms / 1000 - _TURNED_BACK.total_seconds(), self.zone)
-        # A clock that goes back hides what it has shown later than that.
+        # After the clock went back, times that it has already shown lie ahead of it again.
         shown = max(at.replace(tzinfo=None), before.replace(tzinfo=None) + _TURNED_BACK)
-        # Without a zone, as every library handles changes of the clock in its own way.
+        # Without a zone, because libraries differ in how they handle changes of the clock.
         starts = croniter(self.cron, shown + timedelta(seconds=1), ret_type=datetime)
         while True:
             start: datetime = starts.get_prev()
@@ -93,10 +93,10 @@ def parse_window(text: str, zone: ZoneInfo) -> Window:
         ConfigurationError: The text is no window.
 
     """
-    found = _WINDOW.fullmatch(text)
-    if found is None:
+    match = _WINDOW.fullmatch(text)
+    if match is None:
         raise _refused(text, "a cron expression, `for`, and a duration")
-    cron, duration = " ".join(found["cron"].split()), _DURATION.fullmatch(found["duration"])
+    cron, duration = " ".join(match["cron"].split()), _DURATION.fullmatch(match["duration"])
     if len(cron.split()) != 5 or _BY_CHANCE.search(cron) or not croniter.is_valid(cron, strict=True):
         raise _refused(
             text, f"five valid fields, minute, hour, day of month, month and day of week, instead of {cron!r}"
@@ -104,7 +104,7 @@ def parse_window(text: str, zone: ZoneInfo) -> Window:
     parts = {} if duration is None else duration.groupdict(default="0")
     lasts = timedelta(**{unit: int(count) for unit, count in parts.items()})
     if not timedelta() < lasts <= _LONGEST:
-        raise _refused(text, f"a duration of days, hours and minutes, up to 366 days, instead of {found['duration']!r}")
+        raise _refused(text, f"a duration of days, hours and minutes, up to 366 days, instead of {match['duration']!r}")
     return Window(text.strip(), cron, round(lasts.total_seconds() * 1000), zone)
 
 
@@ -115,14 +115,14 @@ def parse_at_least(text: str, zone: ZoneInfo) -> AtLeast:
         ConfigurationError: The text describes none.
 
     """
-    found = _AT_LEAST.fullmatch(text)
-    if found is None or int(found["parallelism"]) < 1:
+    match = _AT_LEAST.fullmatch(text)
+    if match is None or int(match["parallelism"]) < 1:
         raise ConfigurationError(
             f"found the schedule {text!r}; expected a window, a colon and a parallelism of at least 1; write it like "
             "`0 9 * * 1 for 2h: 8`"
         )
-    window = replace(parse_window(found["window"], zone), text=text.strip())
-    return AtLeast(window, int(found["parallelism"]))
+    window = replace(parse_window(match["window"], zone), text=text.strip())
+    return AtLeast(window, int(match["parallelism"]))
 
 
 def _refused(text: str, expected: str) -> ConfigurationError:

@@ -1,4 +1,4 @@
-"""A simulator of jobs and policies: what a policy would have done on a trace, what it brings and what it costs."""
+"""A simulator of jobs and policies: plays a policy on a trace, and counts lateness, cost and rescales."""
 
 from statecore.simulator.players import PLAYERS, player
 from statecore.simulator.simulation import Answer, Outcome, Player, SimulatedDecision, simulate

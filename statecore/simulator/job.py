@@ -1,4 +1,4 @@
-"""The simulated job: what is known about it at a time, which is what a policy may see."""
+"""The simulated job: its state at a time, which a policy may read."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from statecore.simulator.trace import Trace
 from statecore.simulator.world import World
 
-# Traces are continuous: a row has arrived when all of it has, but for a rounding error.
+# Traces are continuous: a row has arrived once all of it has, less a rounding error.
 _PART = 1e-6
-# Epochs back to back that take no time would never let the clock go on.
+# Back-to-back epochs of no duration would stop the clock.
 _SHORTEST_MS = 1.0
 LOOK_S = 5.0
-"""Seconds between two looks of a policy, as in Airflow's triggerer; a driver measures its backlog as often."""
+"""Seconds between two evaluations of a policy, as in Airflow's triggerer; drivers measure backlogs as often."""
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedEpoch:
-    """An epoch: when it ran, at which parallelism, what its phases took, and the rows that waited after it."""
+    """An epoch: its times, parallelism, durations of phases, and the rows that waited after it."""
 
     started_s: float
     ended_s: float
@@ -31,13 +31,13 @@ class SimulatedEpoch:
 
     @property
     def duration_ms(self) -> float:
-        """How long it took."""
+        """Its duration."""
         return (self.ended_s - self.started_s) * 1000
 
 
 @dataclass(slots=True)
 class Resize:
-    """A rescale under way: to which size, since when, from when it can begin, and until when nothing is processed."""
+    """A rescale under way: its target, its decision, when its workers are ready, and the end of its downtime."""
 
     parallelism: int
     decided_s: float
@@ -52,10 +52,10 @@ class SimulatedJob:
     Attributes:
         now_s: The time.
         parallelism: Present parallelism.
-        workers: Workers that were asked for and not given back.
+        workers: Workers that were requested and not given back.
         committed: Rows of committed epochs.
         epochs: Committed epochs, in order.
-        arrived: Measurements, (time in seconds, rows that had arrived), while the job runs.
+        arrived: Measurements, (time in seconds, rows arrived until then), while the job runs.
         resize: The rescale under way.
         settled_s: When the job began to run at its parallelism.
         changed_s: End of the newest rescale; None before the first.
@@ -90,12 +90,12 @@ class SimulatedJob:
 
     @property
     def waiting(self) -> float:
-        """Rows that have arrived and are not committed."""
+        """Rows that have arrived and are not committed yet."""
         return self.trace.arrived(self.now_s) - self.committed
 
     @property
     def oldest_s(self) -> float:
-        """When the oldest row arrived that is not committed; infinity when none will."""
+        """Arrival time of the oldest uncommitted row; infinity if none will arrive."""
         return self.trace.when(self.committed + 1 - _PART)
 
     @property
@@ -118,9 +118,9 @@ class SimulatedJob:
 
     def since(self, from_s: float) -> list[SimulatedEpoch]:
         """Return the epochs that ended after a time."""
-        found = []
+        epochs = []
         for epoch in reversed(self.epochs):
             if epoch.ended_s <= from_s:
                 break
-            found.append(epoch)
-        return found[::-1]
+            epochs.append(epoch)
+        return epochs[::-1]

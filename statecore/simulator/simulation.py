@@ -1,4 +1,4 @@
-"""Runs a policy against a simulated job, and counts what it brings and what it costs."""
+"""Runs a policy against a simulated job, and counts lateness, cost and rescales."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TICK_S = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a policy says at one look: the size that it wants, None for the present one, why, and what ails the job."""
+    """The answer of a policy: the target size, None for the current one, the reason, and the diagnosis."""
 
     parallelism: int | None = None
     reason: str = ""
@@ -25,14 +25,14 @@ class Answer:
 
 
 class Player(Protocol):
-    """A policy in the simulator; it is asked every ``LOOK_S`` seconds."""
+    """A policy in the simulator, evaluated every ``LOOK_S`` seconds."""
 
     def starts_with(self, world: World) -> int:
         """Return the parallelism at the start."""
         ...
 
     def look(self, job: SimulatedJob) -> Answer:
-        """Return what the policy wants now; not heeded while a rescale is under way."""
+        """Return the policy's answer; the simulator ignores it while a rescale is under way."""
         ...
 
 
@@ -48,7 +48,7 @@ class SimulatedDecision:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The job at one look, by the clock of the trace, for pictures."""
+    """The job at one evaluation, by the clock of the trace, for pictures."""
 
     t_s: float
     parallelism: int
@@ -58,11 +58,11 @@ class Sample:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a policy brought, and what it cost.
+    """The result of a simulation.
 
     Attributes:
         slo_minutes: Time in which the oldest waiting row was older than ``slo_s``, in minutes.
-        core_hours: Workers times ``subtasks_per_worker`` over time, from when workers are asked for until they go.
+        core_hours: Workers times ``subtasks_per_worker`` over time, from the request of a worker until its end.
         largest_lag_s: Largest age of a waiting row.
         diagnoses: (time in seconds by the clock of the trace, name), changes only.
 
@@ -102,7 +102,7 @@ def simulate(trace: Trace, world: World, player: Player, *, progress: Callable[[
 
 
 class _Simulation:
-    """The clock jumps from event to event: ends of epochs, looks, stages of a rescale, outages."""
+    """The clock jumps from event to event: ends of epochs, evaluations, stages of a rescale, outages."""
 
     def __init__(self, trace: Trace, world: World, player: Player) -> None:
         self._trace, self._world, self._player = trace, world, player
@@ -147,7 +147,7 @@ class _Simulation:
         job.now_s = to_s
 
     def _happen(self) -> None:
-        """Let everything happen that is due, in the order in which one makes way for the other."""
+        """Handle all due events, each after those that it depends on."""
         job = self._job
         if job.is_down:
             if not job.failed_s or self._world.outage(job.failed_s[-1]) != self._world.outage(job.now_s):
@@ -176,7 +176,7 @@ class _Simulation:
         self._counted_s = self._job.now_s
 
     def _count_lag(self) -> None:
-        """Count the lag since the last commit; the oldest waiting row was the same all the time."""
+        """Count the lag since the last commit, during which the oldest waiting row was the same."""
         job = self._job
         self._outcome.largest_lag_s = max(self._outcome.largest_lag_s, job.lag_s)
         too_old_s = job.oldest_s + self._world.slo_s

@@ -1,4 +1,4 @@
-"""The rows that arrive over time, as a trace gives them."""
+"""Traces: arrival rates over time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Trace:
     Attributes:
         times_s: Times at which the rate changes, ascending from 0; the last one ends the trace.
         rates: Rows per second from each time until the next; one fewer than times.
-        began_s: What the clock of the world and of the answer shows at 0.
+        began_s: Time 0 by the clock of the world and of the answer.
 
     """
 
@@ -82,7 +82,7 @@ def parse_trace(text: str, name: str) -> Trace:
         rates.append(rate)
     if len(times_s) < 2:
         raise _error(name, reader.line_num, f"{len(times_s)} rates", "at least two lines: the last one ends the trace")
-    # From 0, because times since 1970 would leave few digits for the short ones of epochs.
+    # Times from 0: times since 1970 would leave too few digits for the durations of epochs.
     return Trace([at_s - times_s[0] for at_s in times_s], rates[:-1], times_s[0])
 
 

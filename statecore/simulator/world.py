@@ -1,4 +1,4 @@
-"""The simulated world: what an epoch costs, what a rescale costs, and what goes wrong when."""
+"""The simulated world: the cost of epochs and rescales, and the failures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A job and its surroundings.
 
-    An epoch takes the ``n`` rows that wait when it begins, at most ``epoch_limit_rows``, and ``fixed_ms + n × (row_us ×
-    max(1 / min(parallelism, source_partitions), hot_key_share) + sink_us_per_row × factor) / 1000`` ms, times
+    An epoch reads the ``n`` rows that wait when it begins, at most ``epoch_limit_rows``. It lasts ``fixed_ms + n ×
+    (row_us × max(1 / min(parallelism, source_partitions), hot_key_share) + sink_us_per_row × factor) / 1000`` ms, times
     1 ± ``noise``, and at least 1 ms.
 
     Attributes:
@@ -35,9 +35,9 @@ class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         trigger_ms: Shortest time from the start of an epoch to the start of the next.
         noise: How far the time of an epoch is off, as a fraction.
         rescale_s: Time in which a rescale processes nothing.
-        worker_start_s: Time until new workers are there; the job goes on meanwhile.
-        slo_s: Oldest age of a waiting row that is acceptable.
-        seed: Of the noise.
+        worker_start_s: Time until new workers are ready; the job runs meanwhile.
+        slo_s: Largest acceptable age of a waiting row.
+        seed: Seed of the noise.
         outages: ``[from_s, to_s]`` on the clock of the trace: the job is down, and arrivals pile up.
         sink_slow: ``[from_s, to_s, factor]``: publishing takes ``factor`` times as long.
 
@@ -72,11 +72,11 @@ class World(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         return max(1 / min(parallelism, self.source_partitions or parallelism), self.hot_key_share)
 
     def sink_factor(self, at_s: float) -> float:
-        """Return how many times as long publishing takes at a time."""
+        """Return the factor by which publishing is slower at a time."""
         return max((factor for from_s, to_s, factor in self.sink_slow if from_s <= at_s < to_s), default=1.0)
 
     def since(self, began_s: float) -> World:
-        """Return the world by a clock that shows 0 at a time, without what was over by then."""
+        """Return the world by a clock that shows 0 at ``began_s``, without outages that ended before."""
         outages = tuple((from_s - began_s, to_s - began_s) for from_s, to_s in self.outages if to_s > began_s)
         slow = tuple((from_s - began_s, to_s - began_s, factor) for from_s, to_s, factor in self.sink_slow)
         return msgspec.structs.replace(self, outages=outages, sink_slow=slow)

@@ -1,4 +1,4 @@
-"""The policies that can play, by their names on the command line."""
+"""The policies of the simulator, by their names on the command line."""
 
 from __future__ import annotations
 

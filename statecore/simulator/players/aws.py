@@ -39,7 +39,7 @@ class Aws:
         used_s = sum(each.work_ms for each in job.since(job.now_s - _POINT_S)) / 1000
         cpu = used_s / _POINT_S
         if job.epochs and job.now_s - job.epochs[-1].ended_s > _POINT_S and job.waiting:
-            # An epoch has run for more than a minute; it is taken to use as much as the one before.
+            # An epoch has run for more than a minute: assume the CPU of the one before.
             cpu = job.epochs[-1].work_ms / job.epochs[-1].duration_ms
         self._high = self._high + 1 if cpu >= _HIGH else 0
         self._low = self._low + 1 if cpu < _LOW else 0

@@ -1,4 +1,4 @@
-"""A fixed size, for scale."""
+"""A fixed size, for comparison."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _EFFECTIVENESS = 0.1  # scaling.effectiveness.threshold
 
 @dataclass(slots=True)
 class _ScaleUp:
-    """What the newest scale-up was to bring."""
+    """The newest scale-up and its expected rate."""
 
     parallelism: int
     rate: float

@@ -1,4 +1,4 @@
-"""This product's policy, on figures made the way the runtime makes them."""
+"""statecore's policy, on figures as the runtime records them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from statecore.simulator.world import World
 
 _EPOCHS = 2_000
 _LIMITED = 60
-# A driver that has run so long, or has committed an epoch, ends a row of failures; the newest of them count. In an
-# outage each fails so soon.
+# A driver that has run for this long, or has committed an epoch, ends a series of failures; this many of the newest
+# count. In an outage each driver fails after this time.
 _SETTLED_S, _HISTORY, _FAILS_AFTER_S = 60.0, 10, 5.0
 
 
 class Statecore:
-    """``decide``, looking every few seconds as in production."""
+    """``decide``, evaluated every few seconds as in production."""
 
     def __init__(self, settings: PolicySettings) -> None:
         self._settings = settings
@@ -49,7 +49,7 @@ class Statecore:
         self._arrived += [(round(at_s * 1000), rows) for at_s, rows in job.arrived[len(self._arrived) :]]
         arrived = self._arrived[-HISTORY_MS // 5_000 :]
         waiting = round(job.waiting)
-        found = arriving(arrived, self._costs[-_EPOCHS:], waiting, now_ms)
+        arrivals = arriving(arrived, self._costs[-_EPOCHS:], waiting, now_ms)
         began_s = max((to_s for _, to_s in world.outages if to_s <= job.now_s), default=0.0)
         ran = [each for each in job.epochs[-200:] if each.started_s >= began_s]
         crashes = _crashes(job)
@@ -63,9 +63,9 @@ class Statecore:
             started_ms=round(max(began_s, job.changed_s or 0.0) * 1000),
             settled_ms=round(job.settled_s * 1000),
             epochs=tuple(self._costs[-_EPOCHS:]),
-            arriving=found.rate,
-            rising=found.rising,
-            arriving_noise=found.noise,
+            arriving=arrivals.rate,
+            rising=arrivals.rising,
+            arriving_noise=arrivals.noise,
             arrived=history(arrived, now_ms),
             waiting=waiting,
             left=ran[-1].waiting if ran else round(job.trace.arrived(began_s)) - job.committed,
@@ -99,7 +99,7 @@ def settings_for(world: World) -> PolicySettings:
 
 
 def _cost(epoch: SimulatedEpoch, world: World) -> EpochCost:
-    # Reading is the part that partitions limit, unless a key limits it more.
+    # The time of rows counts as reading if partitions limit it, and as work if a key limits it more.
     partitions = world.source_partitions
     reads = partitions is not None and world.hot_key_share * min(epoch.parallelism, partitions) <= 1
     work_ms, read_ms = (0.0, epoch.work_ms) if reads else (epoch.work_ms, 0.0)
@@ -122,7 +122,7 @@ def _downtime_ms(job: SimulatedJob) -> int | None:
 
 
 def _crashes(job: SimulatedJob) -> int:
-    """Return the drivers that failed in a row: none once one has settled after an outage."""
+    """Return the number of drivers that failed in a row; 0 once one has settled after an outage."""
     committed_s = job.epochs[-1].ended_s if job.epochs else -math.inf
     row = [each for each in job.world.outages if each[0] <= job.now_s and committed_s <= each[1]]
     if not row or job.now_s - max(row)[1] > _SETTLED_S:

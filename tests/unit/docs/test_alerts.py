@@ -36,4 +36,4 @@ def test_every_alert_has_a_rule_and_every_entry_is_one_of_them() -> None:
 def test_the_intervals_are_the_ones_in_force() -> None:
     assert "Each loop looks every ten seconds" in PAGE and INTERVAL_S == 10
     assert "could not deliver is sent again after a minute" in PAGE.replace("\n", " ") and CLAIM_MS == 60_000
-    assert "was not heard of for a minute" in PAGE and SUPERVISOR_DEAD_MS == 60_000
+    assert "has sent no heartbeat for a minute" in PAGE and SUPERVISOR_DEAD_MS == 60_000

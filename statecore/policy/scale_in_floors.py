@@ -1,4 +1,4 @@
-"""The sizes that a job with less to do keeps for what arrived before, and may again."""
+"""The smallest sizes that a scale-in may choose, because of earlier arrivals that may come again."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from statecore.policy.arrivals import TREND_MS, WINDOW_MS, late_s, since
 from statecore.policy.needs import Needs
 from statecore.policy.patterns import last_turn
 
-# How much longer a smaller size may be late.
+# Rows may be late for this much longer at a smaller size.
 _ABOUT_AS_LATE_S = 20.0
-# What arrived in so short a time is no new rate yet, but may become one.
+# Arrivals of this time are no new rate yet, but may become one.
 _JUST_NOW_MS = 30_000
-# The beginning of what arrived lately; long enough that a pile there does not count for long.
+# The start of the recent arrivals; long enough that a pile in it soon ceases to count.
 _FIRST_MS = 120_000
-# A load that was high for so long comes back if it was low before for about as long as it has been now.
+# A load that was high for this long is expected to return, until it has been low this many times as long as before.
 _HIGH_MS, _ABOUT_AS_LONG = 600_000, 1.25
 
 
 def kept(needs: Needs) -> int:
-    """Return the smallest size that arrivals of ten minutes, piles and loads that come and go allow."""
+    """Return the smallest size that suffices for the arrivals of ten minutes, for piles and for recurring loads."""
     return max(for_arrivals(needs, WINDOW_MS), _for_piles(needs), _for_return(needs))
 
 
 def for_arrivals(needs: Needs, within_ms: int) -> int:
-    """Return the smallest size with which the arrivals lately would have been late no longer than with this one."""
+    """Return the smallest size at which recent arrivals would have been late about as briefly as at the current one."""
     arrived = since(needs.figures.arrived, needs.figures.at_ms - within_ms)
 
     def late(size: int) -> float:
@@ -36,7 +36,7 @@ def for_arrivals(needs: Needs, within_ms: int) -> int:
 
 
 def has_fallen(needs: Needs, parallelism: int) -> bool:
-    """Return whether the last 25 minutes begin with more than a size can do: that is soon forgotten."""
+    """Return whether the load 25 minutes ago exceeded a size's throughput: it will soon cease to count."""
     arrived = since(needs.figures.arrived, needs.figures.at_ms - TREND_MS)
     first = [rows for at_ms, rows in arrived if at_ms - arrived[0][0] <= _FIRST_MS]
     can = needs.measured.rows_per_second(parallelism) * _FIRST_MS / 1000
@@ -44,7 +44,7 @@ def has_fallen(needs: Needs, parallelism: int) -> bool:
 
 
 def just_now(needs: Needs) -> int:
-    """Return the smallest size with headroom for the newest half of a minute; the present one if none."""
+    """Return the smallest size with headroom for the arrivals of the last half minute; the current one if none."""
     arrived = needs.figures.arrived
     if not arrived:
         return needs.sizes[0]
@@ -55,7 +55,7 @@ def just_now(needs: Needs) -> int:
 
 
 def _for_piles(needs: Needs) -> int:
-    """Return the smallest size with which piles would have been late no longer than with this one."""
+    """Return the smallest size at which piles would have been late no longer than at the current one."""
 
     def late(size: int) -> float:
         return sum(spell.seconds for spell in needs.late_in_piles(size))
@@ -65,9 +65,9 @@ def _for_piles(needs: Needs) -> int:
 
 
 def _for_return(needs: Needs) -> int:
-    """Return the smallest size for what will come back, if a load comes and goes.
+    """Return the smallest size that suffices for a recurring load when it returns.
 
-    A size that would be short then would be changed each time that it comes and goes.
+    A smaller one would be rescaled each time.
     """
 
     def suffices(size: int) -> bool:
@@ -78,6 +78,6 @@ def _for_return(needs: Needs) -> int:
 
 
 def _down_to(needs: Needs, suffices: Callable[[int], bool]) -> int:
-    """Return the smallest size such that it and all between it and the present one suffice."""
+    """Return the smallest size such that it and all sizes up to the current one suffice."""
     smaller = [size for size in needs.sizes if size < needs.now]
     return min(takewhile(suffices, reversed(smaller)), default=needs.now)
