@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from airflow.sdk.api.datamodels._generated import DagRunState
+from airflow.sdk.execution_time.comms import DagRunStateResult
+
 
 class FakeTask:
     """A task instance, and the runs of the DAG rescale.
@@ -30,7 +33,9 @@ class FakeTask:
         return sum(run in self.runs for run in run_ids)
 
     def get_dagrun_state(self, dag_id: str, run_id: str) -> str:
-        return self.runs[run_id]
+        # Of the type that Airflow returns, which is not the one that it names.
+        state: str = DagRunStateResult(state=DagRunState(self.runs[run_id])).state
+        return state
 
     def get_dag(self, dag_id: str) -> Any:
         return SimpleNamespace(is_paused=self._paused)

@@ -85,11 +85,11 @@ class TriggerRescaleOperator(TriggerDagRunOperator):
         (run_id,) = payload["run_ids"]
         self.ended(context, run_id, str(payload[run_id]))
 
-    def _state(self, context: Context, run_id: str) -> str | None:
+    def _state(self, context: Context, run_id: str) -> DagRunState | None:
         """Return the state of a run, or None when there is none."""
         if not context["ti"].get_dr_count(dag_id=RESCALE_DAG, run_ids=[run_id]):
             return None
-        return str(context["ti"].get_dagrun_state(dag_id=RESCALE_DAG, run_id=run_id))
+        return DagRunState(context["ti"].get_dagrun_state(dag_id=RESCALE_DAG, run_id=run_id))
 
     def _wait_for(self, run_id: str) -> NoReturn:
         self.log.info("Run %s was triggered before; waiting for it", run_id)
