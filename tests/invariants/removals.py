@@ -100,8 +100,8 @@ REMOVALS = (
     Removal(
         6,
         "statecore/snapshot/cleanup.py",
-        "old = [each for each in found if each.modified_ms < before_ms]",
-        "old = [*found]",
+        "old = [each for each in entries if each.modified_ms < before_ms]",
+        "old = [*entries]",
         "tests/unit/snapshot/test_cleanup.py::test_nothing_that_is_young_goes",
     ),
     Removal(
@@ -156,14 +156,14 @@ REMOVALS = (
     Removal(
         11,
         "statecore/snapshot/checkpoints.py",
-        "if len(data) != ref.size or found != ref.sha256:",
+        "if len(data) != ref.size or sha256 != ref.sha256:",
         "if len(data) != ref.size:",
         "tests/unit/snapshot/test_checkpoints.py::test_a_file_that_changed_is_refused_with_its_path",
     ),
     Removal(
         11,
         "statecore/snapshot/checkpoints.py",
-        "            if found != part.sha256:\n",
+        "            if sha256 != part.sha256:\n",
         "            if False:\n",
         "tests/unit/snapshot/test_base_parts.py::test_every_byte_of_a_row_group_is_checked",
     ),
