@@ -132,7 +132,7 @@ def test_a_file_lost_between_stop_and_restart_fails_the_run_which_is_rolled_back
     webhook: Webhook,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("statecore.operations.changes.planning.plan_rescale", lambda *_, **__: None)
+    monkeypatch.setattr("statecore.operations.kinds.statecore_job.plan_rescale", lambda *_, **__: None)
     manifest = store.newest()
     assert manifest is not None
     lost = Path(store.files.url) / manifest.files()[0].path
