@@ -16,7 +16,7 @@ SINK, NO_SINK = True, False
 CELLS = [
     ("aggregation-update", HDFS, SINK),
     ("global-aggregation", HDFS, NO_SINK),
-    ("join-left-outer", ROCKSDB_V2_CHANGELOG, NO_SINK),
+    nightly("join-left-outer", ROCKSDB_V2_CHANGELOG, NO_SINK),
     ("transform-with-state-in-pandas", ROCKSDB_V2_CHANGELOG, SINK),
     nightly("aggregation-update", HDFS, NO_SINK),
     nightly("global-aggregation", HDFS, SINK),

@@ -109,7 +109,7 @@ def test_an_operator_without_keys_has_the_one_partition_that_spark_knows(spark, 
     assert rows_of(spark, open_checkpoint(str(target))) == (twin, 0)
 
 
-@pytest.mark.parametrize("provider", [ROCKSDB, ROCKSDB_V2], ids=str)
+@pytest.mark.parametrize("provider", [nightly(ROCKSDB), ROCKSDB_V2], ids=str)
 def test_a_store_without_rows_has_a_file_in_every_partition(spark, tmp_path, provider):
     stream = BY_NAME["join-left-outer"]
     # The right side takes even values alone.
@@ -165,7 +165,7 @@ def test_reading_changes_neither_the_checkpoint_nor_the_settings_of_the_session(
     assert CHECKPOINT_FORMAT not in settings
 
 
-@pytest.mark.parametrize("name", ["aggregation-complete", "join-left-outer", "transform-with-state"])
+@pytest.mark.parametrize("name", [nightly("aggregation-complete"), nightly("join-left-outer"), "transform-with-state"])
 def test_spark_recorded_as_many_keys_as_are_read(spark, tmp_path, checkpoints, name):
     made = rewritten(spark, checkpoints(name, ROCKSDB_V2), tmp_path / "three", 3)
     for path in (checkpoints(name, ROCKSDB_V2), made):

@@ -98,7 +98,7 @@ def test_rows_are_those_that_spark_reads_and_lie_where_spark_looks(spark, tmp_pa
         nightly("windows-append", CHECKSUMS),
         nightly("global-aggregation", codec("snappy")),
         ("session-windows", codec("lzf")),
-        ("join-left-outer", CHECKSUMS | codec("zstd")),
+        nightly("join-left-outer", CHECKSUMS | codec("zstd")),
         ("every-key", {}),
     ],
 )
