@@ -88,6 +88,7 @@ def assert_is_the_truth(bench: Bench, feed: Feed) -> None:
         assert len(expected) > 30, name
 
 
+@pytest.mark.nightly  # test_faults.py kills at every point, test_live_rescale.py rescales.
 @pytest.mark.timeout(300)
 def test_kills_a_live_rescale_and_a_restart_change_no_row(
     spark: Any, bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
