@@ -421,7 +421,8 @@ class TestRollback:
         place.feed(13, 14)
         driver = place.begin()
         driver.done(5)
-        assert place.catalog.epochs.of("totals", limit=1)[0].parallelism == 3
+        # A batch is in the sink before its figures are in the catalog.
+        wait(lambda: place.catalog.epochs.of("totals", limit=1)[0].parallelism == 3, "the figures of a batch")
         place.catalog.leases.roll_back("totals", "run", 600_000, "a test")
         driver.ended()
         # Whoever asks meanwhile is told of the newest state.
