@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from statecore.errors import ConfigurationError, StateError, shortened
 from statecore.state import Window
-from statecore.windows.spans import positive_ms, whole_ms
+from statecore.windows.spans import check_offset, positive_ms
 
 
 @runtime_checkable
@@ -30,7 +30,8 @@ class TumblingEventTimeWindows:
             gives days of another time zone.
 
     Raises:
-        ConfigurationError: ``size`` is not positive, or one of the two is not a whole number of milliseconds.
+        ConfigurationError: ``size`` is not positive, ``offset`` is not shorter than it, or one of the two is not a
+            whole number of milliseconds.
 
     """
 
@@ -39,7 +40,7 @@ class TumblingEventTimeWindows:
 
     def __post_init__(self) -> None:
         positive_ms("size", self.size)
-        whole_ms("offset", self.offset)
+        check_offset(self.offset, self.size)
 
     def assign(self, timestamp_ms: int) -> list[Window]:
         """Return the one window that contains a timestamp."""
@@ -58,8 +59,8 @@ class SlidingEventTimeWindows:
         offset: Shift of the window starts from 1970-01-01 UTC; whole milliseconds.
 
     Raises:
-        ConfigurationError: ``size`` or ``slide`` is not positive, or one of the three is not a whole number of
-            milliseconds.
+        ConfigurationError: ``size`` or ``slide`` is not positive, ``offset`` is not shorter than ``slide``, or one of
+            the three is not a whole number of milliseconds.
 
     """
 
@@ -70,7 +71,7 @@ class SlidingEventTimeWindows:
     def __post_init__(self) -> None:
         positive_ms("size", self.size)
         positive_ms("slide", self.slide)
-        whole_ms("offset", self.offset)
+        check_offset(self.offset, self.slide)
 
     def assign(self, timestamp_ms: int) -> list[Window]:
         """Return the windows that contain a timestamp, latest first; none when it falls between two."""

@@ -13,22 +13,22 @@ class CountEvictor:
     """Keeps the newest elements of a window, up to a number, and removes the others before it fires.
 
     Attributes:
-        max_count: Number of elements.
+        max_count: Number of elements; with 0 the function gets none, as in Flink.
 
     Raises:
-        ConfigurationError: ``max_count`` is not a positive integer.
+        ConfigurationError: ``max_count`` is not an integer, or negative.
 
     """
 
     max_count: int
 
     def __post_init__(self) -> None:
-        if type(self.max_count) is not int or self.max_count < 1:
+        if type(self.max_count) is not int or self.max_count < 0:
             raise ConfigurationError(
-                f"found max_count={self.max_count!r} for an evictor; expected a positive integer; pass the number of "
+                f"found max_count={self.max_count!r} for an evictor; expected 0 or more; pass the number of "
                 "elements to keep"
             )
 
     def left(self, elements: list[Any]) -> list[Any]:
         """Return the elements that remain."""
-        return elements[-self.max_count :]
+        return elements[max(0, len(elements) - self.max_count) :]

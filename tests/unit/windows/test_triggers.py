@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from statecore import (
     ContinuousEventTimeTrigger,
     ContinuousProcessingTimeTrigger,
+    CountEvictor,
     CountTrigger,
     EventTimeSessionWindows,
     EventTimeTrigger,
@@ -308,3 +309,21 @@ class TestSettings:
         tested.process(Event("a", 1), 3)
         assert tested.output == []
         assert tested.side_output(late) == [Event("a", 1)]
+
+
+def test_an_evictor_that_keeps_nothing_gives_the_function_an_empty_window_as_in_flink() -> None:
+    elements = ListStateDescriptor("contents", "bigint")
+    function = WindowFunction(
+        GlobalWindows(), elements, process=Bounds(), value=lambda event: event.n, trigger=CountTrigger(2),
+        evictor=CountEvictor(0),
+    )  # fmt: skip
+    subtask = KeyedOperatorHarness(function)
+    for n in range(3):
+        subtask.process(Event("k", n))
+    assert [len(row) for row in subtask.output] == [2]
+
+
+@pytest.mark.parametrize("max_count", [-1, 1.0, True, None], ids=repr)
+def test_an_evictor_of_no_count_is_refused(max_count: Any) -> None:
+    with pytest.raises(ConfigurationError, match="for an evictor; expected 0 or more"):
+        CountEvictor(max_count)
