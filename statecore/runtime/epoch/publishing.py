@@ -20,12 +20,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple
 
-from statecore.errors import JobDefinitionError, ManifestError, MissingFileError, SinkError, StorageError
+from statecore.errors import ManifestError, MissingFileError, SinkError, StorageError
 from statecore.model import parse_row
 from statecore.runtime.faults import FaultPoint, fault_point
 from statecore.runtime.job import SinkBinding
 from statecore.runtime.messages import StagedSink
-from statecore.runtime.sinks import ParquetSink, Sink, StagedEpoch
+from statecore.runtime.sinks import Sink, StagedEpoch
 from statecore.runtime.sinks.base import Threaded
 from statecore.runtime.sinks.markers import MARKERS, Markers
 from statecore.runtime.worker.outputs import STAGED, StagedName
@@ -45,34 +45,11 @@ _ABANDONED_S = 24 * 3600
 
 
 def staged_sinks(sinks: Sequence[SinkBinding], store: CheckpointStore) -> tuple[StagedSink, ...]:
-    """Return the sinks with the stores where workers stage their rows.
-
-    Raises:
-        JobDefinitionError: Two sinks would publish into one folder, or one into files that engines skip.
-
-    """
-    staged = tuple(
+    """Return the sinks with the stores where workers stage their rows."""
+    return tuple(
         StagedSink(binding.name, binding.tag, parse_row(binding.schema), binding.sink.staging(store.files))
         for binding in sinks
     )
-    owners: dict[str, str] = {}
-    for binding, sink in zip(sinks, staged, strict=True):
-        if isinstance(binding.sink, ParquetSink):
-            _check_folder(sink, owners.setdefault(sink.store.url, sink.name))
-    return staged
-
-
-def _check_folder(sink: StagedSink, owner: str) -> None:
-    if owner != sink.name:
-        raise JobDefinitionError(
-            f"found the sinks {owner!r} and {sink.name!r} with the folder {sink.store.url}; expected one sink per "
-            "folder; use separate folders"
-        )
-    if sink.name.startswith("_"):
-        raise JobDefinitionError(
-            f"found the sink {sink.name!r} for the folder {sink.store.url}; expected a name without a leading '_', "
-            "because file names begin with it, and engines skip such files; rename the sink"
-        )
 
 
 def publish(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from statecore.errors import JobDefinitionError
-from statecore.runtime.job.checks import check_name
+from statecore.runtime.job.checks import check_name, check_sinks
 from statecore.runtime.job.plans import JobPlan, Source
 from statecore.runtime.job.streams import Stream
 
@@ -74,7 +74,7 @@ class Job(JobPlan):
         """Return this job if it can run.
 
         Raises:
-            JobDefinitionError: It has no operator, or a source that no operator reads.
+            JobDefinitionError: It has no operator, a source that no operator reads, or two sinks with one folder.
 
         """
         if not self.operators:
@@ -89,4 +89,5 @@ class Job(JobPlan):
                 f"found the sources {unread}, which no operator reads; expected every source to be read; "
                 "remove them, or process them"
             )
+        check_sinks(self.sinks)
         return self

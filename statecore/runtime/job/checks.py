@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from statecore.errors import ConfigurationError, JobDefinitionError
 from statecore.model import OutputTag, parse_row, row_ddl
-from statecore.runtime.job.plans import Input, OperatorPlan, Source
+from statecore.runtime.job.plans import Input, OperatorPlan, SinkBinding, Source
+from statecore.runtime.sinks import ParquetSink
 from statecore.state.dead_letters import check_on_error
 from statecore.state.process import require_fit
+from statecore.storage.urls import parse_url
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
@@ -52,6 +54,34 @@ def check_operator(plan: OperatorPlan, taken: Sequence[str]) -> None:
         )
     if plan.late is not None:
         _check_late(plan, plan.late)
+
+
+def check_sinks(sinks: Sequence[SinkBinding]) -> None:
+    """Refuse two sinks with one folder, which would take each other's epochs for their own.
+
+    Tables and topics may have several sinks: there, each sink records its epochs under its name.
+
+    Raises:
+        JobDefinitionError: Two sinks have one folder, or engines would skip the files of one.
+        ConfigurationError: A folder is no path or URL of a store.
+
+    """
+    owners: dict[str, str] = {}
+    for binding in sinks:
+        if not isinstance(binding.sink, ParquetSink):
+            continue
+        folder = parse_url(binding.sink.path).url
+        owner = owners.setdefault(folder, binding.name)
+        if owner != binding.name:
+            raise JobDefinitionError(
+                f"found the sinks {owner!r} and {binding.name!r} with the folder {folder}; expected one sink per "
+                "folder; use separate folders"
+            )
+        if binding.name.startswith("_"):
+            raise JobDefinitionError(
+                f"found the sink {binding.name!r} for the folder {folder}; expected a name without a leading '_', "
+                "because file names begin with it, and engines skip such files; rename the sink"
+            )
 
 
 def require_event_time(inputs: Sequence[Input], where: str) -> None:

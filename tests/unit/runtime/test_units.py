@@ -353,7 +353,7 @@ class TestJob:
         made = Job({"input": "x"})
         stream = made.source("in", read).key_by("k", "l", order_by=["t"]).process(Nothing(), output="n int", uid="op")
         stream.sink("numbers", ParquetSink(tmp_path))
-        stream.side_output(OutputTag("late", "k string")).sink("late", ParquetSink(tmp_path))
+        stream.side_output(OutputTag("late", "k string")).sink("late", ParquetSink(tmp_path / "late"))
 
         (plan,) = made.validated().operators
         assert (plan.uid, plan.first.key_columns, plan.first.order_by, plan.output) == (

@@ -10,8 +10,8 @@ import pytest
 
 from statecore.errors import JobDefinitionError, MissingFileError, SinkError, StateTypeError
 from statecore.runtime import ParquetSink
-from statecore.runtime.epoch.publishing import staged_sinks
 from statecore.runtime.job import SinkBinding
+from statecore.runtime.job.checks import check_sinks
 from statecore.storage import FileStore, open_store
 from tests.support.epochs import SCHEMA, Epochs
 
@@ -141,12 +141,15 @@ def test_an_output_that_does_not_fit_names_the_sink_and_its_columns(epochs: Epoc
         epochs.staged(ParquetSink(tmp_path), [(1, "a", "too many")])
 
 
-def test_two_sinks_in_one_folder_are_refused_before_anything_is_staged(epochs: Epochs, tmp_path: Path) -> None:
-    sinks = [SinkBinding(name, "", SCHEMA, ParquetSink(tmp_path)) for name in ("seen", "late")]
+def test_two_sinks_in_one_folder_are_refused_when_the_job_is_built(tmp_path: Path) -> None:
+    folders = (tmp_path, tmp_path / "other" / "..")
+    sinks = [
+        SinkBinding(name, "", SCHEMA, ParquetSink(each)) for name, each in zip(("seen", "late"), folders, strict=True)
+    ]
     with pytest.raises(JobDefinitionError, match=r"found the sinks 'seen' and 'late' .*; expected .*; use separate"):
-        staged_sinks(sinks, epochs.store)
+        check_sinks(sinks)
 
 
-def test_a_name_that_engines_skip_is_refused(epochs: Epochs, tmp_path: Path) -> None:
+def test_a_name_that_engines_skip_is_refused(tmp_path: Path) -> None:
     with pytest.raises(JobDefinitionError, match=r"found the sink '_seen' .*; expected .*; rename"):
-        staged_sinks([SinkBinding("_seen", "", SCHEMA, ParquetSink(tmp_path))], epochs.store)
+        check_sinks([SinkBinding("_seen", "", SCHEMA, ParquetSink(tmp_path))])
