@@ -47,6 +47,8 @@ P = ParamSpec("P")
 
 # Drivers report every half second, and a command renews its lease every ten.
 _SETTLING_MS = 15_000
+_SILENCE_MS = 5_000
+"""Passes take less, unless the catalog answers late."""
 # One connection to the catalog for each; SQLAlchemy opens at most 15.
 _CLUSTERS_AT_ONCE, _JOBS_AT_ONCE, _TOPICS_AT_ONCE = 4, 8, 2
 _PASS_S = 2.0
@@ -91,6 +93,8 @@ class Supervisor:
         self._leader: str | None = None
         self._stopping = threading.Event()
         self._catalog_failed = False
+        self._beat_s = time.monotonic()
+        self._silence_ms = 0
         self._settled_ms = 0
         self._drivers = Drivers(catalog.generations, logs_dir, launch)
         self._clusters = ClusterTending(catalog.clusters)
@@ -153,6 +157,8 @@ class Supervisor:
         leader = self._beat()
         if leader.id != self._id and self._has_died(leader):
             leader = self._beat(replacing=leader.id)
+        silence_ms = round((time.monotonic() - self._beat_s) * 1000)
+        self._beat_s, self._silence_ms = time.monotonic(), max(self._silence_ms, silence_ms)
         if leader.id != self._leader:
             self._leader = leader.id
             # What blocked the previous leader's heartbeats may have blocked those of drivers.
@@ -181,10 +187,11 @@ class Supervisor:
 
     def _pass(self) -> None:
         now_ms = self._catalog.now_ms()
-        if self._catalog_failed:
-            # Heartbeats could not arrive, so missing ones prove nothing yet.
+        if self._catalog_failed or self._silence_ms > _SILENCE_MS:
+            # Heartbeats could not arrive either, so missing ones prove nothing before drivers had as long to recover.
+            self._settled_ms = now_ms + max(_SETTLING_MS, self._silence_ms)
             self._catalog_failed = False
-            self._settled_ms = now_ms + _SETTLING_MS
+        self._silence_ms = 0
         settled = now_ms >= self._settled_ms
         for cluster in self._catalog.clusters.all():
             what = f"cluster {cluster.name!r}"

@@ -421,6 +421,23 @@ def test_a_catalog_that_fails_for_a_while_does_not_end_the_supervisor(
     assert "database is locked" in caplog.text and "surprise" in caplog.text
 
 
+def test_after_its_own_silence_a_supervisor_gives_drivers_as_long(
+    slow_catalog: Catalog, clock: ManualClock, sleeping: Supervisor
+) -> None:
+    """The catalog answered late, and no call failed."""
+    slow_catalog.generations.heartbeat("j", 1)
+    sleeping.step()
+    clock.ms += 40_000
+    sleeping._beat_s -= 40
+    sleeping.step()
+    clock.ms += 39_900
+    sleeping.step()
+    assert states(slow_catalog) == ["running"]
+    clock.ms += 1_000
+    sleeping.step()
+    assert states(slow_catalog)[-1] == "failed"
+
+
 def test_who_could_not_be_heard_while_the_catalog_was_away_is_given_time_to_be(
     slow_catalog: Catalog, clock: ManualClock, sleeping: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
