@@ -30,6 +30,10 @@ def recorded_rows(
         StorageError: The storage fails.
 
     """
+    if not operator.is_covered and _partitions_there(checkpoint, operator) < operator.partitions:
+        for _ in operator.stores:
+            done()
+        return (None,) * operator.partitions
     with_state = partitions_with_state(checkpoint, operator)
     total: list[int | None] = [0] * operator.partitions
     for index, store in enumerate(operator.stores):
@@ -38,6 +42,12 @@ def recorded_rows(
             total[partition] = None if before is None or rows is None else before + rows
         done()
     return tuple(total)
+
+
+def _partitions_there(checkpoint: SparkCheckpoint, operator: StatefulOperator) -> int:
+    """Return in how many state partitions an operator has files: a limit has all its state in one."""
+    folders = checkpoint.store.folders(f"state/{operator.number}")
+    return sum(path.rpartition("/")[2].isdecimal() for path in folders)
 
 
 def _of_store(checkpoint: SparkCheckpoint, store: StateStore, index: int, partitions: range) -> Sequence[int | None]:
@@ -68,5 +78,11 @@ def _recorded(checkpoint: SparkCheckpoint, store: StateStore, index: int, partit
     from statecore.queries.providers.rocksdb.recorded import recorded_keys
 
     ids = checkpoint.commit.unique_ids
-    of_store = None if ids is None else [each[index] for each in ids[store.operator]]
+    if ids is None:
+        return recorded_keys(checkpoint.store, store, checkpoint.version)[: len(partitions)]
+    by_partition = ids.get(store.operator, ())
+    if any(len(each) <= index for each in by_partition) or len(by_partition) < len(partitions):
+        # The commit names no file of this store: what Spark recorded cannot be found.
+        return [None] * len(partitions)
+    of_store = [each[index] for each in by_partition]
     return recorded_keys(checkpoint.store, store, checkpoint.version, of_store)[: len(partitions)]

@@ -106,9 +106,9 @@ class CommitLog:
 
     @property
     def unique_ids(self) -> UniqueIds | None:
-        """Ids of the newest files of every store, in state checkpoint format 2."""
+        """Ids of the newest files of every store, in state checkpoint format 2; Spark 4.0 logs none for format 1."""
         by_operator = self.body.get(_IDS)
-        if by_operator is None:
+        if not by_operator:
             return None
         return {int(each): tuple(map(tuple, partitions)) for each, partitions in by_operator.items()}
 
@@ -208,7 +208,8 @@ def decoded(data: bytes, where: str) -> str:
 
 
 def _lines(data: bytes, where: str, newest: int) -> tuple[int, list[str]]:
-    first, *lines = decoded(data, where).split("\n")
+    # As Spark reads lines: a newline at the end begins no further one.
+    first, *lines = decoded(data, where).removesuffix("\n").split("\n")
     return version_of(first, where, newest), lines
 
 

@@ -102,6 +102,11 @@ class StatefulOperator:
         return max((store.partitions for store in self.stores), default=0)
 
     @property
+    def is_covered(self) -> bool:
+        """Whether it is known where the operator keeps which state."""
+        return self.name in KINDS
+
+    @property
     def has_lists(self) -> bool:
         """Whether a key may have several values whose order counts."""
         return any(each.get("stateVariableType") == _LIST for each in self.properties.get("stateVariables", ()))

@@ -100,19 +100,27 @@ def _names(checkpoint: SparkCheckpoint, folder: str) -> str:
 def missing_state(checkpoint: SparkCheckpoint, files: Iterable[FileEntry]) -> Iterator[str]:
     """Yield the folders of state stores that lack the version of the newest committed batch.
 
+    An operator that is not covered may have no state in some partitions: a limit has all of it in one.
+
     Raises:
         CheckpointDamagedError: A schema file is missing or not whole.
         StorageError: The storage fails.
 
     """
     ids_by_store: dict[tuple[int, int, str], set[str]] = defaultdict(set)
+    used: set[tuple[int, int]] = set()
     for entry in files:
-        if (each := state_file(entry.path)) is not None and each.version == checkpoint.version:
+        if (each := state_file(entry.path)) is None:
+            continue
+        used.add((each.operator, each.partition))
+        if each.version == checkpoint.version:
             ids_by_store[each.operator, each.partition, each.store].add(each.unique_id)
     ids = checkpoint.commit.unique_ids or {}
     for operator in checkpoint.operators:
         named = ids.get(operator.number, ())
         for partition in partitions_with_state(checkpoint, operator):
+            if not operator.is_covered and (operator.number, partition) not in used:
+                continue
             expected = set(named[partition]) if partition < len(named) else {""}
             for store in operator.stores:
                 if not expected & ids_by_store[operator.number, partition, store.name]:

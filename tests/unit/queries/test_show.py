@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from statecore.errors import CheckpointDamagedError
+from statecore.queries.copying.clone import clone
 from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.queries.show import ShownCheckpoint, show
 from tests.unit.queries.handmade import HDFS, JOIN, JOIN_STORES, ROCKSDB, Handmade, Operator, make, rows_of
@@ -112,3 +115,28 @@ def test_progress_is_told(tmp_path: Path) -> None:
     made, told = make(tmp_path / "checkpoint", Operator(), Operator(JOIN, JOIN_STORES)), list[tuple[int, int]]()
     show(open_checkpoint(str(made.root)), lambda *each: told.append(each))
     assert told == [(done, 5) for done in range(1, 6)]
+
+
+@pytest.mark.parametrize("ids", [{"7": [["a"], ["b"]]}, {"0": [["a"]]}, {"0": [[], []]}], ids=str)
+def test_rows_are_unknown_where_the_commit_names_no_state_file(tmp_path: Path, ids: dict[str, list[list[str]]]) -> None:
+    made = make(tmp_path / "checkpoint", Operator(), provider=ROCKSDB)
+    made.write("commits/1", f"v2\n{json.dumps({'nextBatchWatermarkMs': 1, 'stateUniqueIds': ids})}")
+    (operator,) = show(open_checkpoint(str(made.root))).operators
+    assert operator.rows == (None, None)
+
+
+def test_a_commit_of_spark_4_0_with_no_ids_is_one_of_format_1(tmp_path: Path) -> None:
+    made = make(tmp_path / "checkpoint", Operator(), provider=ROCKSDB)
+    made.write("commits/1", 'v1\n{"nextBatchWatermarkMs":1,"stateUniqueIds":{}}')
+    shown = show(open_checkpoint(str(made.root)))
+    assert (shown.checkpoint_format, None in shown.operators[0].rows) == (1, False)
+
+
+@pytest.mark.parametrize("provider", [HDFS, ROCKSDB])
+def test_a_limit_which_has_all_its_state_in_one_partition_is_shown_and_cloned(tmp_path: Path, provider: str) -> None:
+    made = make(tmp_path / "checkpoint", Operator("globalLimit"), provider=provider)
+    shutil.rmtree(made.root / "state/0/1")
+    checkpoint = open_checkpoint(str(made.root))
+    assert show(checkpoint).operators[0].rows == (None, None)
+    assert "limit" in str(show(checkpoint).refusal)
+    assert clone(checkpoint, str(tmp_path / "clone")).partitions == 2

@@ -76,7 +76,6 @@ def test_sources_with_names_have_folders_by_name(made: Handmade) -> None:
 @pytest.mark.parametrize(
     "offsets",
     [
-        pytest.param(['{"logOffset":13}', '{"logOffset":13}'], id="one source used twice"),
         pytest.param(['{"clicks":{"0":5}}'], id="kafka"),
         pytest.param(["7"], id="rate"),
         pytest.param(["-"], id="nothing read"),
@@ -86,6 +85,27 @@ def test_what_may_be_no_log_of_files_is_not_looked_at_for_gaps(made: Handmade, o
     (made.root / "sources/0/5").unlink()
     log_offsets(made, 13, 1, *offsets)
     checked(made)
+
+
+def test_the_log_of_a_source_that_the_query_uses_twice_is_looked_at(made: Handmade) -> None:
+    log_offsets(made, 13, 1, '{"logOffset":13}', '{"logOffset":13}')
+    checked(made)
+    (made.root / "sources/0/5").unlink()
+    with pytest.raises(CheckpointDamagedError, match="found no file 5 in sources/0"):
+        checked(made)
+
+
+def test_a_folder_that_may_be_of_kafka_is_not_looked_at(made: Handmade) -> None:
+    made.write("sources/2/0", "v1\n")
+    log_offsets(made, 13, 1, '{"logOffset":13}', '{"clicks":{"0":5}}')
+    checked(made)
+
+
+def test_a_newline_at_the_end_of_the_offsets_is_no_further_source(made: Handmade) -> None:
+    log_offsets(made, 13, 1, '{"logOffset":13}\n')
+    (made.root / "sources/0/5").unlink()
+    with pytest.raises(CheckpointDamagedError, match="found no file 5 in sources/0"):
+        checked(made)
 
 
 def test_an_entry_that_differs_from_its_checksum_is_named(made: Handmade) -> None:
