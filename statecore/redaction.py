@@ -11,7 +11,8 @@ _NAME = (
 )
 # A password in a URL may hold a slash or an @ that should have been encoded: all up to the last @ may belong to it.
 # Everywhere the lengths are bounded, because a text may be a whole log.
-_USER = r"//(?:[^/\s:]{0,200}:\S{0,500}@|[^/\s]{0,200}@)"
+# Azure's URLs have a container before the @: abfss://container@account.
+_USER = r"(?<!abfs:)(?<!abfss:)(?<!wasb:)(?<!wasbs:)//(?:[^/\s:]{0,200}:\S{0,500}@|[^/\s]{0,200}@)"
 _SECRET = re.compile(rf"{_NAME}|ssl[._-]key(?!store|[._-]location)|dsn|{_USER}|PRIVATE KEY-----", re.IGNORECASE)
 _IN_URL = re.compile(_USER)
 _ASSIGNED = re.compile(

@@ -48,6 +48,7 @@ def test_a_secret_is_left_out(text: str) -> None:
         "password authentication failed for user 'me'",
         "grant these credentials s3:GetObject and s3:PutObject",
         "postgresql+psycopg://host:5432/catalog",
+        "abfss://container@account.dfs.core.windows.net/checkpoint",
     ],
 )
 def test_all_else_stays(text: str) -> None:
