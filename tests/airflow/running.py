@@ -16,7 +16,7 @@ from statecore.operations.changes import BeginRescale, Step
 
 RUN = "manual__2026-01-02T03:04:05.678901+00:00"
 USER = "ann"
-NAME = "manual__2026-01-02T03-04-05.678901-00-00"
+NAME = "manual__2026-01-02T03-04-05.678901-00-00-f8997394"
 
 
 def task_of(step: type[Step], job: str, **arguments: Any) -> StepOperator:

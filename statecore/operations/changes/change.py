@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -125,8 +126,9 @@ class Change:
 
 
 def savepoint_name(run_id: str) -> str:
-    """Return a run's id, with characters replaced that do not fit a path."""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", run_id).strip(".-") or "run"
+    """Return a name for a run's savepoint: its id; with a digest if it has characters that do not fit a path."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", run_id).strip(".-")
+    return name if name == run_id else f"{name or 'run'}-{hashlib.sha256(run_id.encode()).hexdigest()[:8]}"
 
 
 def find_run(runs: Runs, run_id: str) -> RescaleRunRecord | None:

@@ -72,8 +72,8 @@ def test_the_lease_records_the_run_and_what_the_job_was(catalog: Catalog, job: s
     run = catalog.runs.get(RUN)
     assert (run.from_parallelism, run.to_parallelism, run.from_workers, run.to_workers) == (2, 4, 1, 2)
     held = catalog.leases.find(job)
-    assert held is not None and held.before is not None
-    assert (held.owner, held.before.parallelism, held.before.workers) == (RUN, 2, 1)
+    assert held is not None
+    assert (held.owner, held.before.job.parallelism, held.before.workers) == (RUN, 2, 1)
 
 
 def test_a_run_without_workers_leaves_the_cluster_as_it_is(catalog: Catalog, job: str) -> None:
@@ -641,3 +641,7 @@ def test_a_missing_connection_says_how_to_add_it(monkeypatch: pytest.MonkeyPatch
 def test_a_savepoint_name_never_leaves_its_folder(run: str) -> None:
     name = savepoint_name(run)
     assert name and "/" not in name and not name.startswith(".")
+
+
+def test_two_runs_have_two_savepoint_names() -> None:
+    assert savepoint_name("nightly-1") == "nightly-1" != savepoint_name("nightly 1") != savepoint_name("nightly:1")
