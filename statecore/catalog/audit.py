@@ -28,7 +28,6 @@ _FIELDS = (
     "allow_non_restored_state",
     "accept_lost_records",
     "checkpoint",
-    "left_checkpoint",
 )
 # Their values may be secrets.
 _NAMED = ("conf", "settings")

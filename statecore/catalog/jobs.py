@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET, UnsetType, to_builtins
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.audit import difference
@@ -41,10 +41,12 @@ class Jobs:
         parallelism: int,
         max_parallelism: int,
         checkpoint: str | None = None,
+        owner: str | None = None,
     ) -> JobRecord:
         """Add a job, stopped, or update the definition of an existing one.
 
-        An existing job keeps its desired state, ``start_from`` and kind.
+        An existing job keeps its desired state, ``start_from`` and kind. The lease of ``owner`` is released in the same
+        transaction: whether the caller dies before or after it, nothing is left to roll back.
 
         Raises:
             ConfigurationError: The name cannot be part of a file name, the cluster or the checkpoint belongs to another
@@ -80,8 +82,6 @@ class Jobs:
             before = one(connection, jobs, jobs.c.name == name, kind=JobRecord)
             if before is not None and before.is_query != (checkpoint is not None):
                 raise _other_kind(name, query=checkpoint is not None)
-            if before is None or before.checkpoint != checkpoint:
-                values["left_checkpoint"] = None
             if before is None:
                 connection.execute(insert(jobs).values(name=name, desired_state="stopped", **values))
             elif before.max_parallelism != max_parallelism:
@@ -92,6 +92,9 @@ class Jobs:
                 )
             else:
                 connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
+            if owner is not None:
+                leases = tables.leases
+                connection.execute(delete(leases).where(leases.c.job == name, leases.c.owner == owner))
             after = get_job(connection, name)
             self._transactions.record_change(connection, name, difference(before, after))
             return after
@@ -168,7 +171,7 @@ class Jobs:
                 # It was given for the previous start only.
                 values["accept_lost_records"] = False
             if checkpoint is not None:
-                values |= {"checkpoint": checkpoint, "left_checkpoint": None}
+                values["checkpoint"] = checkpoint
             if artifact is not None:
                 values["artifact_sha256"] = artifact_sha256
             if parallelism is not None or max_parallelism is not None:
@@ -222,8 +225,7 @@ def _check_owner(connection: Connection, cluster: str, job: str) -> None:
 
 def _check_checkpoint(connection: Connection, checkpoint: str, job: str) -> None:
     """Refuse the checkpoint of another job: two queries that write to one checkpoint destroy it."""
-    used = or_(jobs.c.checkpoint == checkpoint, jobs.c.left_checkpoint == checkpoint)
-    others = select(jobs.c.name).where(used, jobs.c.name != job)
+    others = select(jobs.c.name).where(jobs.c.checkpoint == checkpoint, jobs.c.name != job)
     owner = connection.execute(others.limit(1)).scalar()
     if owner is not None:
         raise ConfigurationError(

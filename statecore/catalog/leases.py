@@ -173,8 +173,9 @@ def _state(connection: Connection, owner: str) -> RescaleState | None:
 
 def _held(lease: LeaseRecord, now_ms: int) -> LeaseHeldError:
     return LeaseHeldError(
-        f"the lease on job {lease.job!r} is held by {lease.owner!r} and expires at {lease.expires_ms} "
-        f"(in {lease.expires_ms - now_ms} ms); expected it to be free; wait until that run has ended or its "
-        f"lease has expired, or end it, which rolls it back: `statecore rescale {lease.job} --abort` for a rescale or "
-        "an upgrade; otherwise mark the run failed in Airflow, or press Ctrl-C in its shell"
+        f"the lease on job {lease.job!r} is held by {lease.owner!r} and expires in "
+        f"{(lease.expires_ms - now_ms) / 1000:,.0f} s unless it is renewed; expected it to be free; wait until that "
+        "run has ended or its lease has expired, or end it, which rolls it back: `statecore rescale "
+        f"{lease.job} --abort` for a rescale or an upgrade; otherwise mark the run failed in Airflow, or press Ctrl-C "
+        "in its shell"
     )

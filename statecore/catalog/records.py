@@ -67,8 +67,6 @@ class JobRecord:
         allow_non_restored_state: Whether the driver may drop state that the job file no longer declares.
         checkpoint: URL of the checkpoint that its query writes, if the job is a query of Spark's own; its job file is
             then a query file, its parallelism the number of state partitions, and it has no key groups.
-        left_checkpoint: URL of the checkpoint that a rollback has replaced; if batches were begun in it, the job
-            resumes from it.
         accept_lost_records: Whether the next driver may skip records that topics no longer have; until it commits.
 
     """
@@ -91,7 +89,6 @@ class JobRecord:
     allow_non_restored_state: bool
     updated_ms: int
     checkpoint: str | None = None
-    left_checkpoint: str | None = None
     accept_lost_records: bool = False
 
     @property
@@ -503,27 +500,16 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 class JobBefore:
     """A job as it was when its lease was acquired; a failed change restores it.
 
-    The other fields are those of ``JobRecord``.
-
     Attributes:
+        job: Its whole record.
         workers: Desired size of its cluster; None without one.
         generation: Its newest generation, 0 before the first.
 
     """
 
-    desired_state: JobState
-    artifact: str
-    artifact_sha256: str | None
-    parallelism: int
-    max_parallelism: int
-    start_from: str | None
-    start_after_generation: int
-    claims_savepoint: ClaimedSavepoint | None
-    roll_back: bool
+    job: JobRecord
     workers: int | None
     generation: int
-    allow_non_restored_state: bool
-    checkpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

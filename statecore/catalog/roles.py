@@ -37,7 +37,7 @@ _FIGURES = ("epochs", "subtasks", "key_groups", "backlogs", "topics")
 _OF_RUNS = ("generations", "requests", "savepoints")
 _START = ("parallelism", "max_parallelism", "start_from", "start_after_generation", "claims_savepoint", "roll_back")
 # A query of Spark's own that goes back after a rescale gets a new checkpoint.
-_STARTED = (*_START, "checkpoint", "left_checkpoint", "accept_lost_records")
+_STARTED = (*_START, "checkpoint", "accept_lost_records")
 _CHANGED = (*_STARTED, "artifact", "artifact_sha256", "desired_state", "allow_non_restored_state")
 _EVERYBODY, _OWN_JOBS = "statecore_everybody", "statecore_own_jobs"
 _ALL = "SELECT, INSERT, UPDATE, DELETE"

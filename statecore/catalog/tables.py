@@ -114,7 +114,6 @@ jobs = Table(
     Column("claims_savepoint", JSON(none_as_null=True)),
     Column("updated_ms", BigInteger, nullable=False),
     Column("checkpoint", Text),
-    Column("left_checkpoint", Text),
 )
 
 audit = Table(

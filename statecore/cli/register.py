@@ -16,6 +16,7 @@ from statecore.errors import ConfigurationError
 from statecore.operations.job_file_check import check_job_file
 from statecore.operations.kinds import JobKind, SparkQuery, StatecoreJob, kind_of
 from statecore.queries.job.registration import partitions_of
+from statecore.queries.job.start import adopt
 from statecore.queries.reading.files import canonical_url
 from statecore.snapshot.job_files import keep_job_file, read_job_file, read_source
 from statecore.snapshot.settings import DriverSettings
@@ -94,6 +95,7 @@ def register_job(
             DriverSettings.from_conf(_with({}, confs))
             new = read_source(definition["artifact"])
             _check(definition["artifact"], new, _with({}, settings), asked_kind)
+            _adopt(name, definition, 0)
             job = opened.jobs.register(
                 name,
                 **definition,
@@ -112,11 +114,14 @@ def register_job(
                 path = given.get("artifact", known.artifact)
                 source_now = read_source(path) if source is None else source
                 _check(path, source_now, _with(known.settings, settings), type(kind))
-            with alone(opened.leases, name):
+            with alone(opened.leases, name) as owner:
                 known = opened.jobs.get(name)
                 _require_free_of(opened.generations, known, given)
                 DriverSettings.from_conf(_with(known.conf, confs))
                 definition = {field: getattr(known, field) for field in asked} | _of_checkpoint(known, given)
+                if "checkpoint" in given:
+                    newest = opened.generations.newest(name)
+                    _adopt(name, definition, 0 if newest is None else newest.generation)
                 job = opened.jobs.register(
                     name,
                     **definition,
@@ -124,6 +129,7 @@ def register_job(
                     cluster=known.cluster if cluster is None else cluster or None,
                     conf=_with(known.conf, confs),
                     settings=_with(known.settings, settings),
+                    owner=owner,
                 )
     if as_json:
         print_json({"job": job.name, "parallelism": job.parallelism, "max_parallelism": job.max_parallelism})
@@ -157,6 +163,12 @@ def _require_free_of(generations: Generations, known: JobRecord, given: dict[str
             f"found {known.name} running, or about to run, on {known.checkpoint}; expected it stopped, because its "
             f"driver continues to write there; run `statecore stop {known.name}` first"
         )
+
+
+def _adopt(name: str, definition: Mapping[str, Any], generation: int) -> None:
+    """Let a query resume from a checkpoint, unless it has begun batches that the checkpoint lacks."""
+    if (checkpoint := definition.get("checkpoint")) is not None:
+        adopt(name, definition["store"], checkpoint, generation)
 
 
 def _of_checkpoint(known: JobRecord, given: dict[str, Any]) -> dict[str, Any]:

@@ -64,7 +64,8 @@ def start_job(
         LeaseRenewal(opened.leases, name, owner) as renewal,
     ):
         job = opened.jobs.get(name)
-        newest = opened.generations.newest(name) if job.desired_state == "running" else None
+        last = opened.generations.newest(name)
+        newest = last if job.desired_state == "running" else None
         check_workers(opened.clusters, job, workers)
         DriverSettings.from_conf(job.conf)
         _check_kind(job, start_from, claim, parallelism)
@@ -80,6 +81,7 @@ def start_job(
                 wishes |= kind_of(job).beginning(
                     absolute(start_from) if Path(start_from).exists() else start_from,
                     unique_name("from"),
+                    0 if last is None else last.generation,
                     roll_back=roll_back,
                     claim=claim,
                     report=report,

@@ -17,6 +17,8 @@ from statecore.operations.status.advice import advice, span
 from statecore.operations.status.job_status import JobStatus, job_status, summary
 from statecore.topics.lag import oldest_age_ms, records, skew
 
+# The rest, the job as it was, has its configuration.
+_LEASE = ("owner", "acquired_ms", "heartbeat_ms", "expires_ms")
 _COLOURS = {"running": "green", "failed": "red", "lost": "red", "launching": "yellow"}
 
 
@@ -45,7 +47,7 @@ def _contents(status: JobStatus) -> dict[str, Any]:
         else {"ready": status.cluster.ready_workers, "desired": status.cluster.desired_workers},
         "newest_epoch": status.figures.epoch,
         "savepoint": status.savepoint,
-        "lease": status.lease,
+        "lease": None if status.lease is None else {name: getattr(status.lease, name) for name in _LEASE},
         "rescale": status.rescale,
         "policy": status.policy,
         "topics": status.topics,

@@ -82,6 +82,12 @@ PROOFS: dict[str, tuple[str, ...]] = {
     ),
     # And every test that expects an error with its message.
     "12": (f"{_UNIT}/cli/test_register.py", f"{_SNAPSHOT}/test_verify.py"),
+    "13": (
+        f"{_UNIT}/queries/job/test_heads.py",
+        # Drivers that die anywhere, rollbacks, a catalog from a backup, a sink that skips batches.
+        f"{_UNIT}/queries/job/test_model.py",
+        f"{_SPARK}/queries/job/test_driver.py",
+    ),
     "Attempts do not mix.": (f"{_UNIT}/runtime/epoch/test_commits.py", f"{_SPARK}/runtime/test_fan_out.py"),
     "No input file is skipped in silence.": (f"{_SPARK}/runtime/epoch/test_input_files.py",),
     "One change of a job at a time.": (

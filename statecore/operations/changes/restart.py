@@ -51,7 +51,7 @@ class Restart(Step):
         job = catalog.jobs.get(self.change.job)
         # If the job should run, an earlier attempt has done this; its driver may have used the savepoint since.
         if job.desired_state != "running":
-            fields = kind_of(job).restarting(run, self.max_parallelism)
+            fields = kind_of(job).restarting(run, self.after, self.max_parallelism)
             catalog.jobs.set_desired(job.name, state="running", parallelism=run.to_parallelism, **fields)
 
     def look(self) -> Finding:

@@ -63,7 +63,7 @@ class Rollback(Step):
         lease = change.catalog.leases.roll_back(
             change.job, change.run_id, change.lease_ttl_ms, f"{reason}; rolled back"
         )
-        if lease.before is not None and lease.before.desired_state == "running":
+        if lease.before.job.desired_state == "running":
             self.after = last_ended(change.catalog.generations.newest(change.job))
 
     def look(self) -> Finding:
@@ -108,7 +108,7 @@ class Rollback(Step):
 
     def _described(self, before: JobBefore | None) -> str:
         job = self.change.catalog.jobs.get(self.change.job)
-        if before is not None and before.desired_state == "stopped":
+        if before is not None and before.job.desired_state == "stopped":
             return f"job {job.name!r} was rolled back: it is stopped, as before"
         kind = kind_of(job)
         try:

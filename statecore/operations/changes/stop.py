@@ -108,7 +108,7 @@ class StopWithSavepoint(Step):
 
     def _was_stopped(self) -> bool:
         lease = self.change.catalog.leases.find(self.change.job)
-        return lease is not None and lease.before is not None and lease.before.desired_state == "stopped"
+        return lease is not None and lease.before.job.desired_state == "stopped"
 
     def _has_epoch(self) -> bool:
         return kind_of(self.change.catalog.jobs.get(self.change.job)).newest() is not None

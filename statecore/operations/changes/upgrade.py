@@ -13,7 +13,7 @@ from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.lease import TakeLease
 from statecore.operations.changes.step import Step
 from statecore.operations.changes.stop import StopWithSavepoint
-from statecore.operations.kinds import kind_of, require_settled
+from statecore.operations.kinds import kind_of
 from statecore.operations.supervision import require_supervisor
 
 TRIAL_TIMEOUT_S = 3_600.0
@@ -46,9 +46,8 @@ class BeginUpgrade(TakeLease):
         self._trial: TryQuery | None = None
 
     def check(self) -> None:
-        """Refuse a relative path, a job that does not run, and a query whose rollback is not settled."""
+        """Refuse a relative path, and a job that does not run."""
         job = self.change.catalog.jobs.get(self.change.job)
-        require_settled(job)
         if job.desired_state != "running":
             raise ConfigurationError(
                 f"found job {job.name!r} stopped; expected it to run, because an upgrade is verified on the running "
@@ -59,7 +58,6 @@ class BeginUpgrade(TakeLease):
                 f"found the job file {self.artifact!r}; expected an absolute path or a URL, because drivers start "
                 "elsewhere; give the absolute path"
             )
-
         require_supervisor(self.change.catalog, job.name)
 
     def ask(self) -> None:

@@ -7,7 +7,6 @@ from statecore.operations.kinds.kind import JobKind
 from statecore.operations.kinds.spark_query import (
     QUERY_PROGRAMS,
     SparkQuery,
-    require_settled,
     rescaled_running,
 )
 from statecore.operations.kinds.statecore_job import PROGRAMS, StatecoreJob
@@ -19,7 +18,6 @@ __all__ = [
     "SparkQuery",
     "StatecoreJob",
     "kind_of",
-    "require_settled",
     "rescaled_running",
 ]
 

@@ -114,12 +114,15 @@ class JobKind(ABC):
         """Return when and how to start a stopped job that is to be rescaled to a parallelism."""
 
     @abstractmethod
-    def beginning(self, start_from: str, name: str, *, roll_back: bool, claim: bool, report: Report) -> dict[str, Any]:
+    def beginning(
+        self, start_from: str, name: str, generation: int, *, roll_back: bool, claim: bool, report: Report
+    ) -> dict[str, Any]:
         """Return the fields of the job for a start from a savepoint.
 
         Args:
             start_from: The savepoint: a path, a path in the job's store, or a URL.
             name: Name of the copy made for the start.
+            generation: The job's newest generation, 0 before the first.
             roll_back: Whether to discard newer epochs or batches.
             claim: Whether the job takes ownership of the savepoint.
             report: Called with the number of files done, and of all.
@@ -131,11 +134,12 @@ class JobKind(ABC):
         """
 
     @abstractmethod
-    def restarting(self, run: RescaleRunRecord, max_parallelism: int | None) -> dict[str, Any]:
+    def restarting(self, run: RescaleRunRecord, generation: int, max_parallelism: int | None) -> dict[str, Any]:
         """Return the fields of the job for its restart in a run that has stopped it.
 
         Args:
             run: The run, with its savepoint and, after a rescale, its rescaled state.
+            generation: The job's newest generation.
             max_parallelism: Key groups after a rewrite; None keeps their number.
 
         """

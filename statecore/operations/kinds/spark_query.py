@@ -12,6 +12,7 @@ from statecore.operations.job_file_check import QUERY_FILE
 from statecore.operations.kinds.kind import JobKind
 from statecore.operations.savepoints import CloneSavepoints, Savepoints
 from statecore.queries.job.current_checkpoint import current_checkpoint, newest_batch
+from statecore.queries.job.heads import Heads
 from statecore.queries.job.start import begin_from
 from statecore.queries.progress import Report
 from statecore.queries.reading.checkpoint import open_checkpoint
@@ -58,7 +59,6 @@ class SparkQuery(JobKind):
             self.require_statecore_job(f"the method {method}", "choose the method rewrite")
         if max_parallelism is not None:
             self.require_statecore_job(f"max parallelism {max_parallelism}", "leave it out: it has no key groups")
-        require_settled(self.job)
         refuse(open_checkpoint(current_checkpoint(self.job)), parallelism)
 
     def require_statecore_job(self, what: str, remedy: str) -> None:
@@ -77,14 +77,19 @@ class SparkQuery(JobKind):
         """Return the start at its present number of partitions."""
         return f"first: `statecore start {self.job.name}`, or the DAG start"
 
-    def beginning(self, start_from: str, name: str, *, roll_back: bool, claim: bool, report: Report) -> dict[str, Any]:
+    def beginning(
+        self, start_from: str, name: str, generation: int, *, roll_back: bool, claim: bool, report: Report
+    ) -> dict[str, Any]:
         """Return a clone of the savepoint, which the query writes to."""
-        savepoint = self.savepoints.address(start_from)
+        savepoint, heads = self.savepoints.address(start_from), Heads(self.job.store)
         made = begin_from(self.job, savepoint, name, roll_back=roll_back, report=report)
+        heads.append(made.url, f"start from {savepoint}", generation, is_base=True)
         return {"checkpoint": made.url, "parallelism": made.partitions}
 
-    def restarting(self, run: RescaleRunRecord, max_parallelism: int | None) -> dict[str, Any]:
-        """Return the run's checkpoint; an upgrade resumes from the job's own."""
+    def restarting(self, run: RescaleRunRecord, generation: int, max_parallelism: int | None) -> dict[str, Any]:
+        """Append a head of the run's checkpoint, and return it; an upgrade resumes from the job's own."""
+        if run.rescaled is not None:
+            Heads(self.job.store).append(run.rescaled, f"run {run.run_id}", generation)
         return {"checkpoint": run.rescaled}
 
     def rescale_plan(self, parallelism: int, max_parallelism: int | None, method: RescaleMethod) -> ShownCheckpoint:
@@ -94,21 +99,6 @@ class SparkQuery(JobKind):
     def checkpoint_to_try(self) -> str | None:
         """Return the checkpoint that it resumes from, if it has a batch."""
         return None if newest_batch(self.job) is None else current_checkpoint(self.job)
-
-
-def require_settled(job: JobRecord) -> None:
-    """Refuse to change a query that was rolled back and has not started since.
-
-    Raises:
-        ConfigurationError: Its next driver has not selected a checkpoint yet.
-
-    """
-    if job.left_checkpoint is not None:
-        raise ConfigurationError(
-            f"found that job {job.name!r} was rolled back and no driver has started since; expected one, which "
-            f"resumes from {job.checkpoint} or {job.left_checkpoint}; wait for it, or remove what keeps it from "
-            "starting: see `statecore status`"
-        )
 
 
 def rescaled_running(job: JobRecord, partitions: int | None) -> str:

@@ -68,7 +68,9 @@ class StatecoreJob(JobKind):
         name = self.job.name
         return f"at the new parallelism: `statecore start {name} --parallelism {parallelism}`, or the DAG start"
 
-    def beginning(self, start_from: str, name: str, *, roll_back: bool, claim: bool, report: Report) -> dict[str, Any]:
+    def beginning(
+        self, start_from: str, name: str, generation: int, *, roll_back: bool, claim: bool, report: Report
+    ) -> dict[str, Any]:
         """Return the savepoint itself."""
         own = CheckpointStore.at(self.job.store)
         store, path, asked = own.open(start_from)
@@ -93,7 +95,7 @@ class StatecoreJob(JobKind):
             "max_parallelism": asked.max_parallelism,
         }
 
-    def restarting(self, run: RescaleRunRecord, max_parallelism: int | None) -> dict[str, Any]:
+    def restarting(self, run: RescaleRunRecord, generation: int, max_parallelism: int | None) -> dict[str, Any]:
         """Return the run's state; an upgrade's is the savepoint."""
         # While no epoch has followed the savepoint that the job should start from, this one was made of it.
         store = CheckpointStore.at(self.job.store)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 
 from statecore.catalog import Catalog, JobRecord, Jobs
 from statecore.errors import CheckpointRefusedError, SavepointInUseError
 from statecore.queries.copying.staging import is_left_over
+from statecore.queries.job.heads import Heads
 from statecore.queries.job.new_checkpoint import CHECKPOINTS
 from statecore.queries.job.savepoints import SAVEPOINTS, is_savepoint
 from statecore.queries.reading.files import INCOMPLETE, canonical_url, files_below, is_local, local_path
@@ -53,7 +55,7 @@ def require_unused(catalog: Catalog, url: str) -> None:
 
     """
     for job in catalog.jobs.all():
-        if any(used is not None and canonical_url(used) == canonical_url(url) for used in _checkpoints(job)):
+        if job.checkpoint is not None and canonical_url(job.checkpoint) == canonical_url(url):
             raise SavepointInUseError(
                 f"found the savepoint {url} to be the checkpoint of job {job.name!r}; expected one that no query "
                 "writes to; give the job a clone of it: `statecore checkpoint clone`, then `register --checkpoint`"
@@ -91,7 +93,8 @@ def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> Itera
         may_go = is_left_over(url) or (path.startswith(f"{CHECKPOINTS}/") and is_copy(url))
         if not may_go or _is_changing(catalog, name) or _is_used(catalog.jobs, url):
             continue
-        if _written_ms(url) <= catalog.now_ms() - untouched_ms:
+        since_ms = catalog.now_ms() - untouched_ms
+        if _written_ms(url) <= since_ms and canonical_url(url) not in _of_heads(root.url, since_ms):
             yield url
 
 
@@ -115,19 +118,24 @@ def _written_ms(url: str) -> int:
 
 
 def _is_changing(catalog: Catalog, name: str) -> bool:
-    """Return whether a run changes a job, or its next driver has yet to settle a rollback."""
-    if catalog.leases.find(name) is not None or any(run.state == "running" for run in catalog.runs.of(name)):
-        return True
-    return catalog.jobs.get(name).left_checkpoint is not None
+    """Return whether a run changes a job."""
+    return catalog.leases.find(name) is not None or any(run.state == "running" for run in catalog.runs.of(name))
 
 
 def _is_used(jobs: Jobs, url: str) -> bool:
-    used = {canonical_url(each) for job in jobs.all() for each in _checkpoints(job) if each is not None}
-    return canonical_url(url) in used
+    return any(job.checkpoint is not None and canonical_url(job.checkpoint) == canonical_url(url) for job in jobs.all())
 
 
-def _checkpoints(job: JobRecord) -> tuple[str | None, str | None]:
-    return job.checkpoint, job.left_checkpoint
+def _of_heads(store: str, since_ms: int) -> set[str]:
+    """Return the checkpoints of a query's heads: those with the newest state, and those that it had since a time."""
+    heads = Heads(store)
+    equal = heads.equal()
+    named = {canonical_url(head.checkpoint) for head in equal}
+    for newer, head in pairwise(heads):
+        if newer.time_ms <= since_ms and newer.number <= equal[0].number:
+            break
+        named.add(canonical_url(head.checkpoint))
+    return named | ({canonical_url(heads.newest.checkpoint)} if heads.newest is not None else set())
 
 
 def _is(job: JobRecord, path: str, url: str) -> bool:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from statecore.catalog import JobRecord
-from statecore.queries.reading.checkpoint import newest_batches
+from statecore.queries.reading.checkpoint import newest_batches, query_id
 from statecore.queries.reading.files import INCOMPLETE
 from statecore.queries.reading.origin import read_origin
 from statecore.storage import open_store, safe_path
@@ -24,9 +24,9 @@ def new_checkpoint(job: JobRecord, name: str) -> str:
 
 def is_copied(source: str, target: str) -> bool:
     """Return whether an earlier attempt has made a whole copy of a checkpoint as it is now."""
-    store = open_store(target)
+    store, source_store = open_store(normal_url(target)), open_store(normal_url(source))
     origin = read_origin(store)
-    if origin is None or store.size(INCOMPLETE) is not None:
+    if origin is None or store.size(INCOMPLETE) is not None or origin.query_id != query_id(source_store):
         return False
     copied = origin.batch if origin.pending is None else origin.pending
-    return newest_batches(open_store(normal_url(source))) == (origin.batch, copied)
+    return newest_batches(source_store) == (origin.batch, copied)

@@ -6,6 +6,7 @@ from statecore.catalog import JobRecord
 from statecore.errors import CheckpointDamagedError, CheckpointRefusedError
 from statecore.queries.copying.clone import clone
 from statecore.queries.job.current_checkpoint import current_checkpoint
+from statecore.queries.job.heads import Heads
 from statecore.queries.job.new_checkpoint import new_checkpoint
 from statecore.queries.progress import Report, quiet
 from statecore.queries.reading.checkpoint import (
@@ -15,6 +16,7 @@ from statecore.queries.reading.checkpoint import (
     query_id,
     read_offsets,
 )
+from statecore.queries.reading.files import canonical_url
 from statecore.storage import FileStore, open_store
 from statecore.storage.urls import normal_url
 
@@ -45,6 +47,41 @@ def begin_from(
     return open_checkpoint(target)
 
 
+def adopt(job: str, store: str, checkpoint: str, generation: int) -> None:
+    """Append a head of a checkpoint that a stopped job is registered with.
+
+    Before the job's first start there are no heads; then its driver appends the first one.
+
+    Args:
+        job: Name of the job.
+        store: URL of its store.
+        checkpoint: URL of the checkpoint.
+        generation: The job's newest generation, 0 before the first.
+
+    Raises:
+        CheckpointRefusedError: The query has begun a batch that the checkpoint lacks.
+        CheckpointDamagedError: A file of it, or of the newest head's checkpoint, is missing or not whole.
+        StorageError: The storage fails.
+
+    """
+    heads = Heads(store)
+    equal = heads.equal()
+    if not equal or canonical_url(checkpoint) in [canonical_url(head.checkpoint) for head in equal]:
+        return
+    current = open_store(normal_url(equal[0].checkpoint))
+    last = _last_begun(current)
+    if last is not None:
+        committed, _ = newest_batches(open_store(normal_url(checkpoint)))
+        source = None if committed is None else open_checkpoint(checkpoint)
+        if source is None or not _has(source, current, last):
+            raise CheckpointRefusedError(
+                f"found batch {last} begun in {current.url}; expected job {job!r} to resume from there, because "
+                f"{checkpoint} lacks that batch; leave --checkpoint out; to leave later batches behind, run `statecore "
+                f"start {job} --from {checkpoint} --roll-back`; for another query, give another --store"
+            )
+    heads.append(checkpoint, "registered", generation, is_base=True)
+
+
 def _require_no_later(job: JobRecord, source: SparkCheckpoint) -> None:
     """Refuse to discard batches.
 
@@ -53,17 +90,20 @@ def _require_no_later(job: JobRecord, source: SparkCheckpoint) -> None:
             number.
 
     """
-    url = current_checkpoint(job)
-    store = open_store(normal_url(url))
-    committed, logged = newest_batches(store)
-    last = committed if logged is None else logged
+    store = open_store(normal_url(current_checkpoint(job)))
+    last = _last_begun(store)
     if last is None or _has(source, store, last):
         return
     raise CheckpointRefusedError(
-        f"found batch {last} begun in {url}; expected job {job.name!r} to begin with {source.url}, which is at batch "
-        f"{source.batch} of query {source.query_id} and lacks that batch; sinks may skip or double rows of a batch "
-        "whose number repeats; add --roll-back to leave the later batches behind, or start without --from"
+        f"found batch {last} begun in {store.url}; expected job {job.name!r} to begin with {source.url}, which is at "
+        f"batch {source.batch} of query {source.query_id} and lacks that batch; sinks may skip or double rows of a "
+        "batch whose number repeats; add --roll-back to leave the later batches behind, or start without --from"
     )
+
+
+def _last_begun(store: FileStore) -> int | None:
+    committed, logged = newest_batches(store)
+    return committed if logged is None else logged
 
 
 def _has(source: SparkCheckpoint, store: FileStore, batch: int) -> bool:

@@ -11,6 +11,7 @@ from statecore.catalog import Catalog
 from statecore.operations.changes import RescaleRequest, plan
 from statecore.operations.changes.copying import CopyCheckpoint
 from statecore.queries.copying.clone import clone
+from statecore.queries.job.heads import Heads
 from statecore.queries.job.new_checkpoint import is_copied
 from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.queries.reading.origin import read_origin
@@ -71,6 +72,26 @@ class TestRegister:
         assert (job.checkpoint, job.parallelism) == (str(five.root), 5)
         changes = [each.change.get("checkpoint") for each in catalog.jobs.audit("totals")]
         assert [str(made.root), str(five.root)] in changes
+
+    def test_a_query_that_has_begun_batches_is_not_taken_back(
+        self, tmp_path: Path, catalog: Catalog, made: Handmade
+    ) -> None:
+        register(tmp_path)
+        copy = make(tmp_path / "copy", Operator(partitions=5), batches=made.batches + 2)
+        heads = Heads(str(tmp_path / "totals"))
+        heads.append(str(made.root), "registered", 1)
+        heads.append(str(copy.root), "run", 1)
+        refused = run("register", "totals", "--checkpoint", made.root)
+        assert_refused(refused, f"found batch {made.batches + 1} begun in {copy.root}", "leave --checkpoint out")
+        again = register(tmp_path, "--master", "local[3]")
+        assert_refused(again, f"--from {made.root} --roll-back")
+        assert run("register", "totals", "--checkpoint", copy.root).returncode == 0
+        assert catalog.jobs.get("totals").checkpoint == str(copy.root)
+        assert [head.number for head in Heads(str(tmp_path / "totals"))] == [2, 1]
+
+    def test_a_store_with_the_batches_of_another_query_is_refused(self, tmp_path: Path, made: Handmade) -> None:
+        Heads(str(tmp_path / "totals")).append(str(made.root), "registered", 1)
+        assert_refused(register(tmp_path, "--parallelism", "4", checkpoint=tmp_path / "new"), "give another --store")
 
     def test_a_running_query_keeps_its_checkpoint(self, tmp_path: Path, catalog: Catalog, made: Handmade) -> None:
         register(tmp_path)

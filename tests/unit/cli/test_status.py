@@ -255,24 +255,10 @@ def test_a_stopped_job_that_still_runs_is_waited_for(healthy: JobStatus) -> None
     assert advice(later(healthy, 0, job=stopped, alive=False)) == []
 
 
-BEFORE = JobBefore(
-    "running",
-    "/jobs/orders.py",
-    None,
-    2,
-    16,
-    None,
-    0,
-    None,
-    False,
-    workers=None,
-    generation=1,
-    allow_non_restored_state=False,
-)
-
-
 def test_a_lease_is_left_alone_until_it_expires(healthy: JobStatus) -> None:
-    lease = LeaseRecord("orders", "run-1", 0, 0, healthy.now_ms + 10, BEFORE)
+    lease = LeaseRecord(
+        "orders", "run-1", 0, 0, healthy.now_ms + 10, JobBefore(healthy.job, workers=None, generation=1)
+    )
     assert "run-1 is changing the job" in advice(later(healthy, 9, lease=lease))[0]
     assert "has expired: the supervisor takes it back" in advice(later(healthy, 10, lease=lease))[0]
 

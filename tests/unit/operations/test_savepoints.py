@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from statecore.catalog import Catalog
 from statecore.errors import CheckpointDamagedError, SavepointInUseError, StepFailedError
 from statecore.operations.kinds import kind_of
+from statecore.queries.job.heads import Heads
 from statecore.queries.job.savepoints import take_savepoint
 from statecore.queries.job.start import begin_from
 from statecore.queries.reading.files import INCOMPLETE
@@ -82,7 +84,9 @@ def test_a_check_that_cannot_be_made_is_to_be_tried_again(
     assert failed.value.is_retryable
 
 
-@pytest.mark.parametrize("keeper", ["its job", "another job", "a lease", "a run", "a rollback", "somebody who writes"])
+@pytest.mark.parametrize(
+    "keeper", ["its job", "another job", "a lease", "a run", "the newest head", "a recent head", "somebody who writes"]
+)
 def test_a_checkpoint_that_somebody_may_need_stays(catalog: Catalog, made: Handmade, keeper: str) -> None:
     job = catalog.jobs.get("totals")
     url = take_savepoint(catalog, job, "noon", "", running=False).url
@@ -96,12 +100,14 @@ def test_a_checkpoint_that_somebody_may_need_stays(catalog: Catalog, made: Handm
         catalog.leases.acquire("totals", "shell-1", 60_000)
     elif keeper == "a run":
         catalog.runs.start("r1", "totals", from_parallelism=2, to_parallelism=4)
-    elif keeper == "a rollback":
-        catalog.leases.acquire("totals", "run", 60_000)
-        catalog.jobs.set_desired("totals", checkpoint=surplus)
-        catalog.leases.roll_back("totals", "run", 60_000, "a test")
-        catalog.leases.release("totals", "run")
-        assert catalog.jobs.get("totals").left_checkpoint == surplus
+    elif keeper == "the newest head":
+        Heads(job.store).append(surplus, "registered", 1)
+    elif keeper == "a recent head":
+        Heads(job.store).append(surplus, "registered", 1)
+        Heads(job.store).append(str(made.root), "start", 1, is_base=True)
+        untouched_ms = 600_000
+        for file in Path(surplus).rglob("*"):
+            os.utime(file, (1, 1))
     else:
         untouched_ms = 600_000
     kind_of(job).savepoints.remove_surplus(catalog, untouched_ms)

@@ -87,7 +87,6 @@ sa.Table(
     sa.Column("claims_savepoint", sa.JSON(none_as_null=True)),
     sa.Column("updated_ms", sa.BigInteger, nullable=False),
     sa.Column("checkpoint", sa.Text),
-    sa.Column("left_checkpoint", sa.Text),
 )
 
 sa.Table(

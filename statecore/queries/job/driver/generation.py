@@ -16,9 +16,9 @@ from statecore.queries.job.current_checkpoint import newest_batch
 from statecore.queries.job.driver.backlog import QueryBacklog
 from statecore.queries.job.driver.control import QueryControl, answer_savepoint
 from statecore.queries.job.driver.figures import Figures
-from statecore.queries.job.driver.going_back import settled
 from statecore.queries.job.driver.in_flight import BatchInFlight
 from statecore.queries.job.driver.lifecycle import Batch, QueryLifecycle
+from statecore.queries.job.driver.resuming import resumed
 from statecore.queries.job.driver.starting import started, trigger_ms
 from statecore.queries.job.query_file import load_query
 from statecore.queries.job.savepoints import lineage_of
@@ -70,7 +70,7 @@ def run_query(catalog: Catalog, job_name: str, generation: int) -> None:
             lifecycle.watchdog = stack.enter_context(Watchdog(lambda: SparkContext._jvm))
             # Before the session, so that a JVM that hangs in its start is noticed.
             SparkContext._ensure_initialized()
-            job = settled(catalog, catalog.jobs.get(job_name), generation)
+            job = resumed(catalog, catalog.jobs.get(job_name), generation)
             request = _run(catalog, job, claimed, lifecycle, directory, stack)
             if request is not None:
                 answer_savepoint(catalog, job, request, running=False)

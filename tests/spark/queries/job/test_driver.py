@@ -21,6 +21,7 @@ from statecore.operations.kinds import kind_of
 from statecore.queries.job.current_checkpoint import newest_batch
 from statecore.queries.job.driver.generation import run_query
 from statecore.queries.job.dropping import surplus_checkpoints
+from statecore.queries.job.heads import Heads
 from statecore.queries.job.start import begin_from
 from statecore.queries.proving.query_trial import try_query
 from statecore.queries.proving.wholeness import check_whole
@@ -251,6 +252,7 @@ def test_a_savepoint_of_a_running_query_is_a_checkpoint_that_can_be_rescaled(spa
     assert result.proof.batch == made["epoch"]
     # A job that goes on from it counts its batches in the next lineage.
     place.register(checkpoint=place.root / "three", n=3)
+    Heads(place.job.store).append(str(place.root / "three"), "a test", 1, is_base=True)
     for number in range(copy.batch + 1, 5):
         (place.out / f"{number}.json").unlink()
     again = place.begin()
@@ -297,7 +299,7 @@ def test_a_job_goes_on_from_a_savepoint_and_leaves_later_batches_behind(spark: S
     # The sink would refuse batch 2 a second time.
     (place.out / "2.json").unlink()
     begun = begin_from(place.job, str(made["url"]), "again", roll_back=True)
-    place.catalog.jobs.set_desired("totals", checkpoint=begun.url)
+    Heads(place.job.store).append(begun.url, "a test", 2, is_base=True)
     third = place.begin()
     third.done(3)
     third.stop("night")
@@ -312,6 +314,7 @@ def test_a_job_goes_on_from_a_savepoint_and_leaves_later_batches_behind(spark: S
     with pytest.raises(CheckpointDamagedError, match=r"state/0/1/2\.delta"):
         check_whole(begun.url, spark=spark)
     assert list(surplus_checkpoints(place.catalog, "totals", 0)) == []
+    Heads(place.job.store).append(str(place.checkpoint), "a test", 3, is_base=True)
     place.catalog.jobs.set_desired("totals", checkpoint=str(place.checkpoint))
     savepoints.remove_surplus(place.catalog, 3_600_000)
     assert Path(begun.url).exists()
@@ -398,18 +401,18 @@ class TestRollback:
         rescale(str(made["url"]), str(new), 3, spark=spark)
         place.catalog.jobs.set_desired("totals", state="running")
         place.catalog.leases.acquire("totals", "run", 600_000)
+        Heads(place.job.store).append(str(new), "run", 1)
         place.catalog.jobs.set_desired("totals", parallelism=3, checkpoint=str(new))
         return new
 
     def test_a_checkpoint_that_was_not_begun_is_left_for_the_old_one(self, spark: SparkSession, place: Place) -> None:
         new = self.changed(spark, place)
         place.catalog.leases.roll_back("totals", "run", 600_000, "a test")
-        assert (place.job.checkpoint, place.job.left_checkpoint) == (str(place.checkpoint), str(new))
         place.feed(13)
         driver = place.begin()
         driver.done(4)
         driver.stop()
-        assert (place.job.checkpoint, place.job.left_checkpoint) == (str(place.checkpoint), None)
+        assert place.job.checkpoint == str(place.checkpoint) != str(new)
         assert place.totals() == expected(10, 11, 12, 13)
 
     def test_batches_that_were_begun_are_kept_and_the_old_number_of_partitions_returns(
@@ -432,7 +435,6 @@ class TestRollback:
         back.done(6)
         back.stop()
         assert (open_checkpoint(str(place.job.checkpoint)).partitions, place.job.parallelism) == (2, 2)
-        assert place.job.left_checkpoint is None
         assert place.job.checkpoint not in (str(place.checkpoint), str(new))
         # A batch that is written twice fails.
         assert place.totals() == expected(*range(10, 16))
@@ -450,7 +452,7 @@ class TestRollback:
         place.begin().ended()
         newest = place.catalog.generations.newest("totals")
         assert newest is not None
-        assert "cannot be copied back to 2 state partitions: " in str(newest.error)
+        assert "cannot be copied to 2 state partitions: " in str(newest.error)
         assert "state/0/1" in str(newest.error)
         assert sorted(place.batches()) == list(range(4))
 

@@ -1,4 +1,4 @@
-"""What a driver of a query does for requests and after a rollback, as far as it needs no query for it."""
+"""What a driver of a query does for requests and before its start, as far as it needs no query for it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from statecore.catalog import Catalog
 from statecore.errors import CommitError
 from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.queries.copying.clone import clone
-from statecore.queries.job.driver import going_back
+from statecore.queries.job.driver import resuming
 from statecore.queries.job.driver.control import answer_savepoint
 from statecore.queries.job.driver.generation import run_query
-from statecore.queries.job.driver.going_back import settled
 from statecore.queries.job.driver.lifecycle import QueryLifecycle
+from statecore.queries.job.driver.resuming import resumed
+from statecore.queries.job.heads import Heads
 from statecore.queries.reading.checkpoint import open_checkpoint
 from tests.unit.queries.handmade import Handmade, Operator, make
 
@@ -63,48 +64,28 @@ class TestSavepoint:
         assert "leave --copy-to out" in str(catalog.requests.get(self.ask(catalog, "a", target="/t")).error)
 
 
-class TestGoingBack:
-    @pytest.fixture
-    def new(self, catalog: Catalog, made: Handmade, tmp_path: Path) -> Handmade:
-        """The checkpoint that a rollback has left."""
-        clone(open_checkpoint(str(made.root)), str(tmp_path / "new"))
-        catalog.leases.acquire(JOB, "run", 60_000)
-        catalog.jobs.set_desired(JOB, parallelism=5, checkpoint=str(tmp_path / "new"))
-        catalog.leases.roll_back(JOB, "run", 60_000, "a test")
-        catalog.generations.claim(JOB, log_path="/l")
-        return Handmade(tmp_path / "new", 3)
+@pytest.mark.parametrize("overtaken", [False, True])
+def test_only_the_newest_driver_lets_the_query_resume_from_a_copy(
+    catalog: Catalog, made: Handmade, monkeypatch: pytest.MonkeyPatch, overtaken: bool
+) -> None:
+    catalog.jobs.set_desired(JOB, parallelism=5)
+    catalog.generations.claim(JOB, log_path="/l")
 
-    def test_without_a_rollback_nothing_is_settled(self, catalog: Catalog) -> None:
-        job = catalog.jobs.get(JOB)
-        assert settled(catalog, job, 1) == job
-
-    def test_a_new_one_without_a_batch_of_its_own_is_forgotten(
-        self, catalog: Catalog, made: Handmade, new: Handmade
-    ) -> None:
-        job = settled(catalog, catalog.jobs.get(JOB), 1)
-        assert (job.checkpoint, job.left_checkpoint) == (str(made.root), None)
-
-    @pytest.mark.parametrize("overtaken", [False, True])
-    def test_one_with_a_batch_is_copied_back_by_the_newest_driver(
-        self, catalog: Catalog, new: Handmade, monkeypatch: pytest.MonkeyPatch, overtaken: bool
-    ) -> None:
-        new.write("offsets/3", (new.root / "offsets/2").read_bytes())
-
-        def copy(job: object, source: str, target: str) -> None:
-            """Stand in for Spark, which the tests of the driver start."""
-            assert source == str(new.root)
-            if overtaken:
-                catalog.generations.end(JOB, 1, state="failed", error="overtaken")
-
-        monkeypatch.setattr(going_back, "_copy", copy)
+    def copy(job: object, source: str, target: str) -> None:
+        """Stand in for Spark, which the tests of the driver start."""
+        assert source == str(made.root)
+        make(Path(target), Operator(partitions=5), batches=3)
         if overtaken:
-            with pytest.raises(CommitError, match="a newer generation runs the job"):
-                settled(catalog, catalog.jobs.get(JOB), 1)
-            assert catalog.jobs.get(JOB).left_checkpoint == str(new.root)
-        else:
-            job = settled(catalog, catalog.jobs.get(JOB), 1)
-            assert str(job.checkpoint).endswith("/store/checkpoints/new-back-to-2")
-            assert job.left_checkpoint is None
+            catalog.generations.end(JOB, 1, state="failed", error="overtaken")
+
+    monkeypatch.setattr(resuming, "_copy", copy)
+    if overtaken:
+        with pytest.raises(CommitError, match="a newer generation runs the job"):
+            resumed(catalog, catalog.jobs.get(JOB), 1)
+        assert [head.checkpoint for head in Heads(catalog.jobs.get(JOB).store)] == [str(made.root)]
+    else:
+        job = resumed(catalog, catalog.jobs.get(JOB), 1)
+        assert str(job.checkpoint).endswith("/store/checkpoints/head-2-at-2-p5")
 
 
 def test_a_driver_of_an_old_generation_changes_nothing(catalog: Catalog) -> None:

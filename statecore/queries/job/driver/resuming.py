@@ -1,4 +1,4 @@
-"""Selects, before a query starts, the checkpoint that it resumes from after a rollback."""
+"""Selects the checkpoint that a query resumes from, before its driver starts it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.cluster.spark_home import spark_environment
 from statecore.cluster.spark_submit import spark_submit
 from statecore.errors import CommitError, NotProvenError
-from statecore.queries.job.current_checkpoint import current_checkpoint
+from statecore.queries.job.heads import Heads
 from statecore.queries.job.new_checkpoint import is_copied, new_checkpoint
+from statecore.queries.reading.checkpoint import newest_batches
+from statecore.storage import open_store
+from statecore.storage.urls import normal_url
 from statecore.storage.workspaces import workspace
 
 log = logging.getLogger(__name__)
@@ -30,50 +33,61 @@ _ERROR = "error: "
 _PROGRAM = Path(__file__).resolve().parents[2] / "programs" / "rescale.py"
 
 
-def settled(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
-    """Return the job with the checkpoint that its query resumes from.
+def resumed(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
+    """Return the job with the checkpoint that its query resumes from, which is the newest head now.
 
-    If the query has logged a batch in the checkpoint that was rolled back, that checkpoint is copied back to the job's
-    number of state partitions, with proof. The older checkpoint would repeat batch numbers with other rows.
+    It is one with the newest state and the job's number of state partitions. If none is there, as after a rollback of a
+    rescale whose query has begun a batch, the newest state is copied, with proof: an older checkpoint would repeat
+    batch numbers with other rows.
 
     Args:
-        catalog: Records the selected checkpoint.
+        catalog: Gets the selected checkpoint.
         job: The job.
         generation: The generation that is about to start the query.
 
     Raises:
         CommitError: A newer generation runs the job; it selects the checkpoint.
-        NotProvenError: The copy back failed.
-        CheckpointError: A checkpoint cannot be read.
+        NotProvenError: The copy failed.
+        CheckpointError: A checkpoint or a head cannot be read, or another process has appended a head meanwhile.
         StorageError: The storage fails.
 
     """
-    if job.left_checkpoint is None:
-        return job
-    source = current_checkpoint(job)
-    if source == job.checkpoint:
-        log.info("nothing was begun in %s; the query resumes from %s", job.left_checkpoint, source)
-        return catalog.jobs.set_desired(job.name, checkpoint=source)
-    target = new_checkpoint(job, f"{source.rpartition('/')[2]}-back-to-{job.parallelism}")
-    log.info("batches were begun in %s; copying it to %s, %d partitions", source, target, job.parallelism)
-    if not is_copied(source, target):
-        _copy(job, source, target)
+    assert job.checkpoint is not None
+    heads = Heads(job.store)
+    head = heads.newest or heads.append(job.checkpoint, "registered", generation)
+    fitting = heads.fitting(job.parallelism)
+    if fitting is not None:
+        checkpoint, reason = fitting.checkpoint, f"no batch was begun after head {fitting.number}"
+    else:
+        source = heads.equal()[0].checkpoint
+        _, logged = newest_batches(open_store(normal_url(source)))
+        # An earlier copy of fewer batches has another name.
+        checkpoint = new_checkpoint(job, f"head-{head.number + 1}-at-{logged}-p{job.parallelism}")
+        reason = f"copied from {source}"
+        log.info("%s has another number of state partitions; copying it to %s", source, checkpoint)
+        if not is_copied(source, checkpoint):
+            _copy(job, source, checkpoint)
     newest = catalog.generations.newest(job.name)
     if newest is None or newest.generation != generation or newest.ended:
         raise CommitError(
             f"generation {generation} of job {job.name!r} stopped before its first batch: a newer generation runs the "
             "job"
         )
-    return catalog.jobs.set_desired(job.name, checkpoint=target)
+    head = heads.append(checkpoint, reason, generation, is_base=fitting is not None and fitting.is_base)
+    heads.mark_started(head)
+    log.info("the query resumes from %s", checkpoint)
+    if checkpoint != job.checkpoint:
+        return catalog.jobs.set_desired(job.name, checkpoint=checkpoint)
+    return job
 
 
 def _copy(job: JobRecord, source: str, target: str) -> None:
     arguments = ("--checkpoint", source, "--target", target, "--partitions", str(job.parallelism))
     conf = {key: value for key, value in job.conf.items() if key.startswith(_CONF)}
-    with workspace("back") as folder:
+    with workspace("copy") as folder:
         # The copy is made on this machine, whatever master this driver's environment names.
         command = spark_submit(
-            "local[*]", f"{job.name} back to {job.parallelism}", conf, folder / "spark.properties", _PROGRAM, *arguments
+            "local[*]", f"{job.name} to {job.parallelism}", conf, folder / "spark.properties", _PROGRAM, *arguments
         )
         done = subprocess.run(
             command,
@@ -87,9 +101,8 @@ def _copy(job: JobRecord, source: str, target: str) -> None:
         log.info("%s", line)
     if done.returncode:
         raise NotProvenError(
-            f"found that {source} cannot be copied back to {job.parallelism} state partitions: "
-            f"{_last_words(done.stdout)}; expected a copy, from which job {job.name!r} "
-            "resumes after its rollback; read the driver's log"
+            f"found that {source} cannot be copied to {job.parallelism} state partitions: "
+            f"{_last_words(done.stdout)}; expected a copy, from which job {job.name!r} resumes; read the driver's log"
         )
 
 
