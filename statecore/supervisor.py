@@ -47,8 +47,6 @@ P = ParamSpec("P")
 
 # Drivers report every half second, and a command renews its lease every ten.
 _SETTLING_MS = 15_000
-_SILENCE_MS = 5_000
-"""Passes take less, unless the catalog answers late."""
 # One connection to the catalog for each; SQLAlchemy opens at most 15.
 _CLUSTERS_AT_ONCE, _JOBS_AT_ONCE, _TOPICS_AT_ONCE = 4, 8, 2
 _PASS_S = 2.0
@@ -187,7 +185,7 @@ class Supervisor:
 
     def _pass(self) -> None:
         now_ms = self._catalog.now_ms()
-        if self._catalog_failed or self._silence_ms > _SILENCE_MS:
+        if self._catalog_failed or self._silence_ms > _SETTLING_MS:
             # Heartbeats could not arrive either, so missing ones prove nothing before drivers had as long to recover.
             self._settled_ms = now_ms + max(_SETTLING_MS, self._silence_ms)
             self._catalog_failed = False
