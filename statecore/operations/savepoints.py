@@ -133,7 +133,6 @@ class EpochSavepoints(Savepoints):
                 f"found no committed epoch of job {job.name!r} in {store.files.url} and no live driver; "
                 "expected one of them for a savepoint; start the job and let it commit an epoch first"
             )
-        log.info("no live driver; pinning epoch %s of lineage %s", manifest.epoch, manifest.lineage)
         path = store.write_savepoint(manifest, name, reason=reason, now_ms=SystemClock().now_ms())
         record_savepoint(catalog.savepoints, store, manifest, path, reason)
         return {"savepoint": path, "lineage": manifest.lineage, "epoch": manifest.epoch}
@@ -192,7 +191,6 @@ class CloneSavepoints(Savepoints):
 
     def pin(self, catalog: Catalog, name: str, reason: str, generation: int) -> Mapping[str, Any]:
         """Clone the checkpoint."""
-        log.info("no live driver; cloning the checkpoint %s", self.job.checkpoint)
         return take_savepoint(catalog, self.job, name, reason, running=False).result()
 
     def drop(self, address: str, catalog: Catalog) -> int:

@@ -24,7 +24,7 @@ class Plan:
         method: How state gets to its new subtasks; ``auto`` is resolved.
         job: The job before the rescale.
         workers: Workers before the rescale; None without a cluster.
-        found: The plan of the job's state, or the checkpoint of a query of Spark's own; None for a job that has not
+        contents: The plan of the job's state, or the checkpoint of a query of Spark's own; None for a job that has not
             committed an epoch.
         downtime: Downtime of earlier rescales by this method; None without any.
 
@@ -34,18 +34,18 @@ class Plan:
     method: RescaleMethod
     job: JobRecord
     workers: int | None
-    found: RescalePlan | ShownCheckpoint | None
+    contents: RescalePlan | ShownCheckpoint | None
     downtime: Downtime | None
 
     @property
     def state(self) -> RescalePlan | None:
         """The plan of the state of a job of statecore."""
-        return self.found if isinstance(self.found, RescalePlan) else None
+        return self.contents if isinstance(self.contents, RescalePlan) else None
 
     @property
     def query(self) -> ShownCheckpoint | None:
         """The checkpoint of a query of Spark's own."""
-        return self.found if isinstance(self.found, ShownCheckpoint) else None
+        return self.contents if isinstance(self.contents, ShownCheckpoint) else None
 
     def markdown(self) -> str:
         """Return the plan for a log, or for the person who approves it."""
@@ -96,7 +96,7 @@ def plan(catalog: Catalog, request: RescaleRequest, *, check: bool = True) -> Pl
         method=method,
         job=job,
         workers=None if job.cluster is None else catalog.clusters.get(job.cluster).desired_workers,
-        found=kind_of(job).rescale_plan(request.parallelism, request.max_parallelism, method),
+        contents=kind_of(job).rescale_plan(request.parallelism, request.max_parallelism, method),
         downtime=expected_downtime(catalog.runs.of(job.name, limit=_EARLIER_RUNS), method),
     )
 

@@ -153,6 +153,7 @@ class StopWithSavepoint(Step):
             job = change.catalog.jobs.get(change.job)
             savepoints = kind_of(job).savepoints
             result = savepoints.pin(change.catalog, change.savepoint_name, self.reason, claimed.generation)
+            change.log.info("No live driver; savepoint of epoch %s of lineage %s", result["epoch"], result["lineage"])
             # Answer the request here: otherwise the next driver would stop on it.
             change.catalog.requests.finish(request.id, result=result)
         except BaseException as error:

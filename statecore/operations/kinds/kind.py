@@ -82,7 +82,7 @@ class JobKind(ABC):
             max_parallelism: The target; None keeps it.
 
         Raises:
-            ConfigurationError: The parameters do not fit the kind, or an earlier change is not settled.
+            ConfigurationError: The parameters do not fit the kind.
             CheckpointError: The checkpoint of a query cannot be rescaled.
 
         """
