@@ -21,7 +21,7 @@ def current_checkpoint(job: JobRecord) -> str:
     heads = Heads(job.store)
     if heads.newest is None:
         return job.checkpoint
-    return (heads.fitting(job.parallelism) or heads.equal()[0]).checkpoint
+    return (heads.fitting(job.parallelism) or heads.with_newest_state()[0]).checkpoint
 
 
 def newest_batch(job: JobRecord) -> int | None:

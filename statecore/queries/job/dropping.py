@@ -71,8 +71,8 @@ def require_unused(catalog: Catalog, url: str) -> None:
 def surplus_checkpoints(catalog: Catalog, name: str, untouched_ms: int) -> Iterator[str]:
     """Yield the checkpoints in a query's store that rescales and rollbacks have replaced, and interrupted copies.
 
-    Yields none while a run changes the job, or while a rollback is not settled. Each is checked for use just before it
-    is yielded, because the removal of the previous one may take long.
+    Yields none while a run changes the job, and none that a head has named within the time. Each is checked for use
+    just before it is yielded, because the removal of the previous one may take long.
 
     Args:
         catalog: Records which job uses which checkpoint.
@@ -129,7 +129,7 @@ def _is_used(jobs: Jobs, url: str) -> bool:
 def _of_heads(store: str, since_ms: int) -> set[str]:
     """Return the checkpoints of a query's heads: those with the newest state, and those that it had since a time."""
     heads = Heads(store)
-    equal = heads.equal()
+    equal = heads.with_newest_state()
     named = {canonical_url(head.checkpoint) for head in equal}
     for newer, head in pairwise(heads):
         if newer.time_ms <= since_ms and newer.number <= equal[0].number:

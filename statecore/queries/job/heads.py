@@ -6,8 +6,8 @@
     <store>/heads/00000002.json       its copy with another number of state partitions
     <store>/heads/00000002.started    a driver has started the query on it
 
-A driver resumes from the newest head, whatever a catalog says: that may be lost, or restored from a backup. Of two
-processes that append a head at once, one wins.
+A driver resumes from the newest state that the heads name, whatever the catalog says: that may be lost, or restored
+from a backup. Of two processes that append a head at once, one wins.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Heads:
             return True
         return origin.pending is not None and self._files.size(_started(head.number)) is not None
 
-    def equal(self) -> list[Head]:
+    def with_newest_state(self) -> list[Head]:
         """Return the heads with the newest state, oldest first: the last one begun, and its copies since.
 
         Raises:
@@ -165,7 +165,9 @@ class Heads:
             CheckpointError: A checkpoint cannot be read.
 
         """
-        return next((head for head in reversed(self.equal()) if _partitions(head) in (None, 0, partitions)), None)
+        return next(
+            (head for head in reversed(self.with_newest_state()) if _partitions(head) in (None, 0, partitions)), None
+        )
 
     def _read(self, path: str) -> Head:
         try:

@@ -65,7 +65,7 @@ def adopt(job: str, store: str, checkpoint: str, generation: int) -> None:
 
     """
     heads = Heads(store)
-    equal = heads.equal()
+    equal = heads.with_newest_state()
     if not equal or canonical_url(checkpoint) in [canonical_url(head.checkpoint) for head in equal]:
         return
     current = open_store(normal_url(equal[0].checkpoint))

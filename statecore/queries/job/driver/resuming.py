@@ -59,7 +59,7 @@ def resumed(catalog: Catalog, job: JobRecord, generation: int) -> JobRecord:
     if fitting is not None:
         checkpoint, reason = fitting.checkpoint, f"no batch was begun after head {fitting.number}"
     else:
-        source = heads.equal()[0].checkpoint
+        source = heads.with_newest_state()[0].checkpoint
         _, logged = newest_batches(open_store(normal_url(source)))
         # An earlier copy of fewer batches has another name.
         checkpoint = new_checkpoint(job, f"head-{head.number + 1}-at-{logged}-p{job.parallelism}")
