@@ -211,6 +211,10 @@ class GenerationClaimedError(CatalogError):
     """The job already has a live driver."""
 
 
+class OtherRequestError(CatalogError):
+    """The id belongs to another request."""
+
+
 class LeaseHeldError(CatalogError):
     """Another run is changing this job."""
 

@@ -587,6 +587,7 @@ class RescaleRunRecord:
         steps: Times by name of step.
         aborted_by: The user who aborted it; None if nobody has.
         ended_ms: When it was done, or rolled back; None while it runs.
+        asked: The parameters of the request. Another request with the same id is refused.
 
     """
 
@@ -607,6 +608,7 @@ class RescaleRunRecord:
     updated_ms: int
     aborted_by: str | None = None
     ended_ms: int | None = None
+    asked: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_given_up(self) -> bool:

@@ -11,7 +11,7 @@ from statecore.catalog import tables
 from statecore.catalog.queries import one, record
 from statecore.catalog.records import RequestKind, RequestRecord
 from statecore.catalog.transactions import Transactions, again_after_conflict
-from statecore.errors import CatalogError, UnknownRecordError
+from statecore.errors import OtherRequestError, UnknownRecordError
 
 requests = tables.requests
 
@@ -29,7 +29,7 @@ class Requests:
         """Send a request to the job's driver; a repeated key returns the same request.
 
         Raises:
-            CatalogError: The key belongs to another request.
+            OtherRequestError: The key belongs to another request.
 
         """
         with self._transactions.write_job(job) as connection:
@@ -50,10 +50,11 @@ class Requests:
                 )
                 request = one(connection, requests, by_key, kind=RequestRecord)
                 assert request is not None
-            elif (request.job, request.kind) != (job, kind):
-                raise CatalogError(
-                    f"idempotency key {idempotency_key!r} belongs to {request.kind} of job {request.job!r}; "
-                    f"expected it to be new or of {kind} of job {job!r}; use another key"
+            elif (request.job, request.kind, request.arguments) != (job, kind, dict(arguments)):
+                raise OtherRequestError(
+                    f"found request {idempotency_key!r} to {request.kind} of job {request.job!r} with "
+                    f"{request.arguments}; expected {kind} of job {job!r} with {dict(arguments)}; give the new request "
+                    "an id of its own"
                 )
             return request
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select, update
@@ -11,7 +12,7 @@ from statecore.catalog import tables
 from statecore.catalog.queries import one, records
 from statecore.catalog.records import RescaleMethod, RescaleRunRecord, RescaleState, StepTimes
 from statecore.catalog.transactions import Transactions
-from statecore.errors import CatalogError, UnknownRecordError
+from statecore.errors import OtherRequestError, UnknownRecordError
 
 runs = tables.rescale_runs
 
@@ -39,20 +40,18 @@ class Runs:
         to_workers: int | None = None,
         method: RescaleMethod = "by_reference",
         reason: str = "",
+        asked: Mapping[str, Any] | None = None,
     ) -> RescaleRunRecord:
         """Record the start of a rescale; repeating the id returns the existing run unchanged.
 
         Raises:
-            CatalogError: The id belongs to a run of another job.
+            OtherRequestError: The id belongs to a run of another job, or with other parameters.
 
         """
         with self._transactions.write_job(job) as connection:
             known = one(connection, runs, runs.c.run_id == run_id, kind=RescaleRunRecord)
-            if known is not None and known.job != job:
-                raise CatalogError(
-                    f"rescale run {run_id!r} belongs to job {known.job!r}; expected job {job!r}; use an id per run"
-                )
             if known is not None:
+                require_same(known, job, asked or {})
                 return known
             now_ms = self._transactions.now_ms_in(connection)
             connection.execute(
@@ -65,6 +64,7 @@ class Runs:
                     to_workers=to_workers,
                     method=method,
                     reason=reason,
+                    asked=dict(asked or {}),
                     state="running",
                     steps={},
                     created_ms=now_ms,
@@ -151,6 +151,25 @@ class Runs:
             if error is None and run.removes_workers:
                 _give_back_workers(connection, run, now_ms)
             return _get(connection, run_id)
+
+
+def require_same(run: RescaleRunRecord, job: str, asked: Mapping[str, Any]) -> None:
+    """Refuse another request under the id of a known run.
+
+    Raises:
+        OtherRequestError: The run is of another job, or has other parameters.
+
+    """
+    if (run.job, run.asked) != (job, asked):
+        raise OtherRequestError(
+            f"found run {run.run_id!r} of job {run.job!r}, {run.state}, which was asked for {_written(run.asked)}; "
+            f"expected the same for job {job!r}, {_written(asked)}; give the new request an id of its own"
+        )
+
+
+def _written(asked: Mapping[str, Any]) -> str:
+    given = (f"{name} {value!r}" for name, value in sorted(asked.items()) if value not in (None, ""))
+    return ", ".join(given) or "nothing"
 
 
 def end_run(connection: Connection, run_id: str, error: str | None, now_ms: int) -> None:

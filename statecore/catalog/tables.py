@@ -289,6 +289,7 @@ rescale_runs = Table(
     Column("to_workers", Integer),
     Column("method", String(20), nullable=False),
     Column("reason", Text, nullable=False),
+    Column("asked", JSON, nullable=False),
     Column("state", String(20), nullable=False),
     Column("savepoint", Text),
     Column("rescaled", Text),

@@ -26,9 +26,9 @@ def task_of(step: type[Step], job: str, **arguments: Any) -> StepOperator:
     return StepOperator(step=step, job=job, **arguments)
 
 
-def run_step(operator: Any, run: str = RUN, *, dag: str = "rescale", **params: Any) -> Any:
+def run_step(operator: Any, run: str = RUN, *, dag: str = "rescale", clears: int = 0, **params: Any) -> Any:
     """Run a step as Airflow does: deferred, its trigger goes through serialisation into another process."""
-    context = context_of(run, dag, **params)
+    context = context_of(run, dag, clears, **params)
     try:
         return operator.execute(context)
     except TaskDeferred as deferred:
@@ -41,9 +41,9 @@ def run_step(operator: Any, run: str = RUN, *, dag: str = "rescale", **params: A
             pending = deferred
 
 
-def context_of(run: str = RUN, dag: str = "rescale", **params: Any) -> Any:
-    """Return what steps take from the context of a DAG run."""
-    by = SimpleNamespace(triggering_user_name=USER)
+def context_of(run: str = RUN, dag: str = "rescale", clears: int = 0, **params: Any) -> Any:
+    """Return what steps take from the context of a DAG run that was cleared so often."""
+    by = SimpleNamespace(triggering_user_name=USER, clear_number=clears)
     return {"run_id": run, "dag": SimpleNamespace(dag_id=dag), "dag_run": by, "params": params}
 
 

@@ -88,6 +88,11 @@ PROOFS: dict[str, tuple[str, ...]] = {
         f"{_UNIT}/queries/job/test_model.py",
         f"{_SPARK}/queries/job/test_driver.py",
     ),
+    "14": (
+        "tests/airflow/plugins/statecore_airflow/operators/test_cleared.py",
+        "tests/contracts/catalog/runs.py",
+        "tests/contracts/catalog/requests.py",
+    ),
     "Attempts do not mix.": (f"{_UNIT}/runtime/epoch/test_commits.py", f"{_SPARK}/runtime/test_fan_out.py"),
     "No input file is skipped in silence.": (f"{_SPARK}/runtime/epoch/test_input_files.py",),
     "One change of a job at a time.": (

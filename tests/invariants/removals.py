@@ -202,4 +202,18 @@ REMOVALS = (
         "for field in fields(JobRecord)[:10]",
         "tests/unit/catalog/test_leases.py",
     ),
+    Removal(
+        14,
+        "plugins/statecore_airflow/operators/change_id.py",
+        'return f"{context[\'run_id\']}#{clears}" if clears else str(context["run_id"])',
+        'return str(context["run_id"])',
+        "tests/airflow/plugins/statecore_airflow/operators/test_cleared.py",
+    ),
+    Removal(
+        14,
+        "statecore/operations/changes/lease.py",
+        "            require_same(run, self.change.job, self.asked())\n",
+        "            pass\n",
+        "tests/airflow/plugins/statecore_airflow/operators/test_cleared.py",
+    ),
 )

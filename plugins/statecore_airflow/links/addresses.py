@@ -14,6 +14,7 @@ VIEW = "statecore"
 
 _SHELL = "shell-"
 _OF_ANOTHER_DAG = re.compile(r"([a-z_]+):(.+)", re.DOTALL)
+_CLEARS = re.compile(r"#\d+$")
 
 
 def mounted(page: str = "") -> str:
@@ -37,11 +38,17 @@ def run_page(dag: str, run: str) -> str:
 
 
 def change_path(change: str) -> str | None:
-    """Return the path below Airflow's address of the DAG run with this ``step.change_id``; None for a shell's."""
+    """Return the path below Airflow's address of the DAG run with this change id; None for a shell's."""
     if change.startswith(_SHELL):
         return None
+    change = without_clears(change)
     match = _OF_ANOTHER_DAG.fullmatch(change)
     return _run_path(*match.groups()) if match else _run_path("rescale", change)
+
+
+def without_clears(change: str) -> str:
+    """Return a change id without the number that says how often its run was cleared."""
+    return _CLEARS.sub("", change)
 
 
 def _run_path(dag: str, run: str) -> str:

@@ -10,7 +10,8 @@ from airflow.sdk import Context
 from airflow.sdk.bases.skipmixin import SkipMixin
 
 from statecore.operations.changes import BeginRescale
-from statecore_airflow.operators.step import StepOperator, change_id
+from statecore_airflow.operators.change_id import change_id
+from statecore_airflow.operators.step import StepOperator
 from statecore_airflow.params.rescale import RescaleParams
 
 

@@ -12,7 +12,7 @@ from statecore.operations.changes import find_run, plan, require_free
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.operators.approval import ApprovalWhenAskedOperator
 from statecore_airflow.operators.base import CatalogOperator
-from statecore_airflow.operators.step import change_id
+from statecore_airflow.operators.change_id import change_id
 from statecore_airflow.params.rescale import RescaleParams
 
 

@@ -9,8 +9,10 @@ from airflow.sdk import BaseOperator, Context, TriggerRule
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.utils.state import TaskInstanceState
 
+from statecore.catalog import Catalog
 from statecore.operations.changes import Rollback
 from statecore_airflow.notifications.job import Event, JobNotifier
+from statecore_airflow.operators.change_id import change_id, is_same_run
 from statecore_airflow.operators.step import StepOperator
 
 DONE = "done"
@@ -38,6 +40,11 @@ class RollbackOperator(StepOperator):
     def __init__(self, *, job: str, **kwargs: Any) -> None:
         kwargs.setdefault("on_success_callback", JobNotifier(Event.ROLLED_BACK, job=job))
         super().__init__(step=Rollback, job=job, **kwargs)
+
+    def change_id(self, catalog: Catalog, context: Context) -> str:
+        """Return the id under which the run holds the lease: a step may have been cleared since it was taken."""
+        current, lease = change_id(context), catalog.leases.find(self.job)
+        return lease.owner if lease is not None and is_same_run(lease.owner, current) else current
 
     def execute(self, context: Context) -> str | None:
         """Roll back, if the run still has its lease."""

@@ -17,6 +17,7 @@ from statecore.operations.kinds import kind_of
 from statecore.operations.savepoints import Savepoints
 from statecore.storage import open_store
 from statecore_airflow.operators.base import CatalogOperator, CatalogWideOperator, event_finding, open_catalog
+from statecore_airflow.operators.change_id import run_key
 from statecore_airflow.triggers.catalog import RequestTrigger
 
 _PREFIX = "airflow-"
@@ -41,7 +42,7 @@ class TakeSavepointOperator(CatalogOperator):
     def execute(self, context: Context) -> str:
         """Send a request to the driver, and wait."""
         with self.catalog() as catalog:
-            request = self._request(catalog.requests, context["run_id"])
+            request = self._request(catalog.requests, run_key(context))
             if request.state in ("pending", "taken") and not catalog.generations.is_alive(
                 catalog.generations.newest(self.job)
             ):
@@ -52,7 +53,7 @@ class TakeSavepointOperator(CatalogOperator):
                     "kept; find out why no driver runs"
                 )
             self.wait(catalog, RequestTrigger, request_id=request.id)
-            return self._taken(catalog, context["run_id"])
+            return self._taken(catalog, run_key(context))
 
     def execute_complete(self, context: Context, event: dict[str, str]) -> str:
         """Continue after the trigger has fired."""
@@ -62,9 +63,9 @@ class TakeSavepointOperator(CatalogOperator):
             except StepFailedError as error:
                 if not error.is_retryable:
                     # A driver that comes back later must not take a savepoint that no task waits for.
-                    self._withdraw(catalog.requests, self._request(catalog.requests, context["run_id"]))
+                    self._withdraw(catalog.requests, self._request(catalog.requests, run_key(context)))
                 raise
-            return self._taken(catalog, context["run_id"])
+            return self._taken(catalog, run_key(context))
 
     def _request(self, requests: Requests, run: str) -> RequestRecord:
         """Return the first request of this run that has not failed."""

@@ -11,10 +11,11 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from statecore.catalog import Catalog, StepTimes
 from statecore.errors import ConfigurationError, StatecoreError
-from statecore.operations.changes import Change, Status, Step, is_retryable
+from statecore.operations.changes import Change, Status, Step, TakeLease, is_retryable
 from statecore_airflow.faults import Place, fault_point
 from statecore_airflow.hooks.settings import lease_ttl_ms
 from statecore_airflow.operators.base import CatalogOperator, event_finding
+from statecore_airflow.operators.change_id import change_id, is_same_run
 from statecore_airflow.triggers.catalog import StepTrigger
 
 
@@ -44,11 +45,16 @@ class StepOperator(CatalogOperator):
         """Return the parameters that the step may take."""
         return context["params"]
 
+    def change_id(self, catalog: Catalog, context: Context) -> str:
+        """Return the id of the change in the catalog."""
+        return change_id(context)
+
     def execute(self, context: Context) -> str | None:
         """Begin the step, or resume where an earlier attempt left off."""
         with self.catalog(context) as catalog:
             step = self._make(catalog, context)
             with self._trying(context, step):
+                self._require_whole_run(catalog, step)
                 self._require_earlier(step)
                 begun = step.begin()
                 if begun is None:
@@ -66,6 +72,7 @@ class StepOperator(CatalogOperator):
         with self.catalog(context) as catalog:
             step = self._make(catalog, context)
             with self._trying(context, step):
+                self._require_whole_run(catalog, step)
                 self.judge(event_finding(event))
                 # Another process may have ended the run meanwhile.
                 begun = step.begin()
@@ -75,6 +82,23 @@ class StepOperator(CatalogOperator):
         """Cancel the step's process."""
         if self._made is not None:
             self._made.cancel()
+
+    def _require_whole_run(self, catalog: Catalog, step: Step) -> None:
+        """Refuse a step that was cleared without the step that takes the lease.
+
+        Raises:
+            ConfigurationError: The lease is the one of the time before the clear.
+
+        """
+        run, lease = step.change.run_id, catalog.leases.find(self.job)
+        if self.is_teardown or isinstance(step, TakeLease) or lease is None or lease.owner == run:
+            return
+        if is_same_run(lease.owner, run):
+            raise ConfigurationError(
+                f"found step {self.task_id} of run {run!r} without the step {TakeLease.name}, because steps of the run "
+                f"were cleared while it changed job {self.job!r} as {lease.owner!r}; expected all of them or none to "
+                "be cleared; the run is rolled back; then clear all of it, or trigger a new one"
+            )
 
     def _require_earlier(self, step: Step) -> None:
         """Refuse to run after a step that a person has marked successful before it has done its work.
@@ -96,7 +120,7 @@ class StepOperator(CatalogOperator):
                 )
 
     def _make(self, catalog: Catalog, context: Context) -> Step:
-        change = Change(catalog, self.job, change_id(context), lease_ttl_ms(), self.log)
+        change = Change(catalog, self.job, self.change_id(catalog, context), lease_ttl_ms(), self.log)
         self._made = self.step.of(change, self.parameters(context), **self.arguments)
         return self._made
 
@@ -134,13 +158,3 @@ class StepOperator(CatalogOperator):
                 with suppress(StatecoreError):
                     step.give_up(error)
             raise
-
-
-def change_id(context: Context) -> str:
-    """Return a DAG run's change id in the catalog.
-
-    For the DAG ``rescale`` it is Airflow's run id. Other DAGs prefix their name, because an id that a person chose is
-    unique only within its DAG.
-    """
-    dag, run = context["dag"].dag_id, str(context["run_id"])
-    return run if dag == "rescale" else f"{dag}:{run}"

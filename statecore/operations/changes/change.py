@@ -14,6 +14,7 @@ from statecore.errors import (
     CatalogError,
     ConfigurationError,
     LeaseHeldError,
+    OtherRequestError,
     StatecoreError,
     StepFailedError,
     UnknownRecordError,
@@ -112,6 +113,9 @@ class Change:
         """Record in the run why a step fails; the rollback reports it."""
         try:
             yield
+        except OtherRequestError:
+            # The run is another request's.
+            raise
         except Exception as error:
             self.log.error("%s", error)
             # An unreachable catalog must not hide the error itself. An ended run keeps its reason.

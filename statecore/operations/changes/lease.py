@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from statecore.catalog import JobRecord, RescaleMethod
-from statecore.errors import ConfigurationError, StatecoreError
+from statecore.catalog.runs import require_same
+from statecore.errors import ConfigurationError, OtherRequestError, StatecoreError
 from statecore.operations.changes.change import require_free
+from statecore.operations.changes.finding import Finding
 from statecore.operations.changes.request import RescaleRequest
 from statecore.operations.changes.step import Step
 
@@ -34,6 +37,17 @@ class TakeLease(Step):
             self.check()
         self.change.catalog.leases.acquire(self.change.job, self.change.run_id, self.change.lease_ttl_ms)
 
+    def begin(self) -> Finding | None:
+        """Refuse another request under the id of a known run, also of one that is done."""
+        run = self.change.run()
+        if run is not None:
+            require_same(run, self.change.job, self.asked())
+        return super().begin()
+
+    def asked(self) -> dict[str, Any]:
+        """Return the parameters of the request, as the run keeps them."""
+        return {}
+
     def check(self) -> None:
         """Refuse an impossible change, before anything is stopped.
 
@@ -45,6 +59,9 @@ class TakeLease(Step):
 
     def give_up(self, error: BaseException) -> None:
         """Give the lease back: no rollback follows this step."""
+        if isinstance(error, OtherRequestError):
+            # The run and its lease are another request's.
+            return
         catalog, run_id = self.change.catalog, self.change.run_id
         with suppress(StatecoreError):
             if self.change.run() is not None:
@@ -67,6 +84,7 @@ class TakeLease(Step):
             to_workers=None if present is None else workers or present,
             method=method,
             reason=reason,
+            asked=self.asked(),
         )
         self.change.mark(self.name, started=True)
 
@@ -83,6 +101,11 @@ class BeginRescale(TakeLease):
     parameters = ("request",)
 
     request: RescaleRequest
+
+    def asked(self) -> dict[str, Any]:
+        """Return the whole request; its method may be ``auto``."""
+        names = (name for name in RescaleRequest.__struct_fields__ if name != "job")
+        return {name: getattr(self.request, name) for name in names}
 
     def check(self) -> None:
         """Refuse sizes and methods that do not fit the job; it may have changed since the plan was made."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from statecore.catalog import RequestRecord, RescaleRunRecord
-from statecore.errors import StatecoreError, StepFailedError
+from statecore.errors import ConfigurationError, StatecoreError, StepFailedError
 from statecore.operations.changes.finding import Finding, Status
 from statecore.operations.changes.step import Step
 from statecore.operations.kinds import kind_of
@@ -55,8 +55,9 @@ class StopWithSavepoint(Step):
         if self._earlier() is None and not self._is_stopped_for_good():
             if not self.for_good and self.change.catalog.jobs.get(self.change.job).desired_state != "stopped":
                 require_supervisor(self.change.catalog, self.change.job)
+            # First of all: a driver that has stopped already must not be started again.
             self.change.catalog.jobs.set_desired(self.change.job, state="stopped")
-            self._request()
+            self._require_new_request()
 
     def look(self) -> Finding:
         """Wait while there is a live driver."""
@@ -127,6 +128,20 @@ class StopWithSavepoint(Step):
             return False
         error = "the run that asked has lost its lease"
         return catalog.requests.finish(self._request().id, error=error).state == "done"
+
+    def _require_new_request(self) -> None:
+        """Refuse a run that has stopped the job before: its request has its answer, and no driver would see it.
+
+        Raises:
+            ConfigurationError: A DAG run has the id of one that was deleted.
+
+        """
+        request, lease = self._request(), self.change.catalog.leases.find(self.change.job)
+        if lease is not None and request.created_ms < lease.acquired_ms:
+            raise ConfigurationError(
+                f"found that run {self.change.run_id!r} has asked the driver of job {self.change.job!r} to stop before "
+                "it took the lease; expected a new run; begin one with another id"
+            )
 
     def _request(self) -> RequestRecord:
         if self.request_id is not None:

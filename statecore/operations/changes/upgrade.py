@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from statecore.catalog import RequestRecord
 from statecore.errors import ConfigurationError, JobDefinitionError
@@ -44,6 +45,10 @@ class BeginUpgrade(TakeLease):
     def __post_init__(self) -> None:
         """Begin with no trial to cancel."""
         self._trial: TryQuery | None = None
+
+    def asked(self) -> dict[str, Any]:
+        """Return the new job file, and why."""
+        return {"artifact": self.artifact, "reason": self.reason}
 
     def check(self) -> None:
         """Refuse a relative path, and a job that does not run."""

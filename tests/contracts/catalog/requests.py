@@ -8,16 +8,18 @@ from statecore.errors import CatalogError, UnknownRecordError
 
 def test_the_same_key_is_the_same_request(catalog: Catalog, job: str) -> None:
     first = catalog.requests.send(job, "stop_with_savepoint", {"name": "a"}, "run-1")
-    assert catalog.requests.send(job, "stop_with_savepoint", {"name": "b"}, "run-1") == first
+    assert catalog.requests.send(job, "stop_with_savepoint", {"name": "a"}, "run-1") == first
     catalog.requests.finish(first.id, result={"savepoint": "/sp"})
-    assert catalog.requests.send(job, "stop_with_savepoint", {}, "run-1").result == {"savepoint": "/sp"}
+    assert catalog.requests.send(job, "stop_with_savepoint", {"name": "a"}, "run-1").result == {"savepoint": "/sp"}
 
 
-def test_a_key_cannot_be_used_for_two_jobs(catalog: Catalog, job: str, register) -> None:
+def test_a_key_cannot_be_used_for_another_request(catalog: Catalog, job: str, register) -> None:
     register(catalog, "other")
     catalog.requests.send(job, "stop_with_savepoint", {}, "run-1")
-    with pytest.raises(CatalogError, match="'run-1' belongs to stop_with_savepoint of job 'flights'"):
+    with pytest.raises(CatalogError, match="'run-1' to stop_with_savepoint of job 'flights'"):
         catalog.requests.send("other", "stop_with_savepoint", {}, "run-1")
+    with pytest.raises(CatalogError, match=r"of job 'flights' with {}; expected .* with {'name': 'b'}"):
+        catalog.requests.send(job, "stop_with_savepoint", {"name": "b"}, "run-1")
 
 
 def test_requests_are_taken_in_order_and_again_until_finished(catalog: Catalog, job: str) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from statecore.catalog import Catalog, StepTimes
-from statecore.errors import CatalogError, UnknownRecordError
+from statecore.errors import OtherRequestError, UnknownRecordError
 
 
 def test_a_rescale_run_remembers_its_steps_and_manifests(catalog: Catalog, job: str, clock) -> None:
@@ -81,8 +81,14 @@ def test_an_aborted_run_whose_process_has_died_says_so_when_its_lease_expires(
 def test_wrong_rescale_runs_are_refused(catalog: Catalog, job: str, register) -> None:
     register(catalog, "other")
     catalog.runs.start("r", job, from_parallelism=2, to_parallelism=4)
-    with pytest.raises(CatalogError, match="'r' belongs to job 'flights'"):
+    with pytest.raises(OtherRequestError, match=r"'r' of job 'flights', running.*for job 'other'"):
         catalog.runs.start("r", "other", from_parallelism=2, to_parallelism=4)
+    asked = {"parallelism": 3}
+    with pytest.raises(OtherRequestError, match=r"asked for nothing; expected .* parallelism 3"):
+        catalog.runs.start("r", job, from_parallelism=2, to_parallelism=4, asked=asked)
+    known = catalog.runs.start("s", job, from_parallelism=2, to_parallelism=4, asked=asked)
+    assert catalog.runs.start("s", job, from_parallelism=2, to_parallelism=4, asked=asked) == known
+    assert known.asked == asked
     for act in (
         lambda: catalog.runs.get("x"),
         lambda: catalog.runs.mark_step("x", "s", started=True),

@@ -257,6 +257,7 @@ sa.Table(
     sa.Column("to_workers", sa.Integer),
     sa.Column("method", sa.String(20), nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("asked", sa.JSON, nullable=False),
     sa.Column("state", sa.String(20), nullable=False),
     sa.Column("savepoint", sa.Text),
     sa.Column("rescaled", sa.Text),

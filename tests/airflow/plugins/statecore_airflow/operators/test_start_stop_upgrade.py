@@ -67,7 +67,7 @@ def test_a_job_is_stopped_with_a_savepoint_and_started_again_at_another_size(
     assert catalog.jobs.get(job).desired_state == "stopped" and catalog.leases.find(job) is None
     assert roll_back(job, "stop") is None and catalog.jobs.get(job).desired_state == "stopped"
     # Again, as when the task was killed at its very end.
-    assert stop(job) == savepoint
+    assert run_step(stop_for_good(job), dag="stop") == savepoint
     catalog.jobs.set_desired(job, allow_non_restored_state=True)  # as an earlier start from the shell has left it
     start(job, parallelism=4, workers=2)
     assert not catalog.jobs.get(job).allow_non_restored_state

@@ -518,6 +518,8 @@ def test_a_lease_that_has_expired_does_not_count(visitor: Visitor, flights: Cata
     [
         ("manual__2026-11-21T16:33:59+00:00", "dags/rescale/runs/manual__2026-11-21T16%3A33%3A59%2B00%3A00"),
         ("upgrade:manual__2026-11-21T16:33:59+00:00", "dags/upgrade/runs/manual__2026-11-21T16%3A33%3A59%2B00%3A00"),
+        ("manual__2026-11-21T16:33:59+00:00#2", "dags/rescale/runs/manual__2026-11-21T16%3A33%3A59%2B00%3A00"),
+        ("stop:nightly#1", "dags/stop/runs/nightly"),
         ("shell-20261121-ab-ann@host", None),
     ],
 )
