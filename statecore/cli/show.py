@@ -14,8 +14,9 @@ from statecore.cli.options import AsJson, SavepointPath, absolute
 from statecore.cli.output import console, facts, print_json, table, utc
 from statecore.model import StateKind
 from statecore.queries.reading.origin import is_copy
-from statecore.snapshot.checkpoints import open_savepoint
+from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import Manifest, OperatorState
+from statecore.snapshot.published import unpublished_sinks
 
 
 def show_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
@@ -25,10 +26,10 @@ def show_savepoint(path: SavepointPath, as_json: AsJson = False) -> None:
         return
     store, manifest_path, manifest = open_savepoint(path)
     if as_json:
-        print_json(_contents(store.describe(manifest_path), manifest))
+        print_json(_contents(store, manifest_path, manifest))
         return
     screen = console()
-    screen.print(_summary(manifest))
+    screen.print(_summary(store, manifest))
     for operator in manifest.operators:
         key = ", ".join(f"{field.name} {field.type}" for field in operator.key_fields)
         made = table("subtask", "state", "key groups", "files", "rows", "bytes")
@@ -82,7 +83,7 @@ def _shares(operator: OperatorState) -> Iterator[_Share]:
             )
 
 
-def _summary(manifest: Manifest) -> Table:
+def _summary(store: CheckpointStore, manifest: Manifest) -> Table:
     made = facts()
     info = manifest.savepoint
     rows = {
@@ -95,6 +96,7 @@ def _summary(manifest: Manifest) -> Table:
         "job file": _artifact(manifest),
         "epoch time": f"{utc(manifest.batch_timestamp_ms)} UTC",
         "rows so far": f"{manifest.rows_total:,}",
+        "not published by": ", ".join(unpublished_sinks(store, manifest)) or "no sink",
         "written by": f"{manifest.writer}, generation {manifest.generation}",
         "files": f"{len(manifest.files()):,}, {sum(ref.size for ref in manifest.files()):,} bytes",
     }
@@ -103,10 +105,10 @@ def _summary(manifest: Manifest) -> Table:
     return made
 
 
-def _contents(path: str, manifest: Manifest) -> dict[str, Any]:
+def _contents(store: CheckpointStore, path: str, manifest: Manifest) -> dict[str, Any]:
     """Return the contents for ``savepoint show --json``."""
     return {
-        "path": path,
+        "path": store.describe(path),
         "savepoint": manifest.savepoint,
         "job": manifest.job,
         "lineage": manifest.lineage,
@@ -118,6 +120,7 @@ def _contents(path: str, manifest: Manifest) -> dict[str, Any]:
         "watermark_ms": manifest.watermark_ms,
         "batch_timestamp_ms": manifest.batch_timestamp_ms,
         "rows_total": manifest.rows_total,
+        "unpublished": unpublished_sinks(store, manifest),
         "artifact": manifest.artifact,
         "files": len(manifest.files()),
         "bytes": sum(ref.size for ref in manifest.files()),

@@ -46,6 +46,13 @@ def start_job(
     claim: Annotated[
         bool, typer.Option("--claim", help="Own the savepoint: drop it once the job no longer needs it.")
     ] = False,
+    skip_unpublished: Annotated[
+        bool,
+        typer.Option(
+            "--skip-unpublished",
+            help="Start from it although sinks have not published rows of its epoch; without this it is refused.",
+        ),
+    ] = False,
     parallelism: Annotated[int | None, typer.Option(min=1, help="Number of subtasks; by default as before.")] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Number of workers; by default the cluster stays as it is.")
@@ -56,8 +63,10 @@ def start_job(
 
     --from applies to every attempt to start until an epoch is committed after the savepoint.
     """
-    if start_from is None and (roll_back or claim):
-        raise typer.BadParameter("found --roll-back or --claim without --from; expected a savepoint; add --from")
+    if start_from is None and (roll_back or claim or skip_unpublished):
+        raise typer.BadParameter(
+            "found --roll-back, --claim or --skip-unpublished without --from; expected a savepoint; add --from"
+        )
     with (
         Catalog(catalog) as opened,
         alone(opened.leases, name) as owner,
@@ -84,6 +93,7 @@ def start_job(
                     0 if last is None else last.generation,
                     roll_back=roll_back,
                     claim=claim,
+                    skip_unpublished=skip_unpublished,
                     report=report,
                 )
         # The lease may have been lost while the savepoint was cloned.

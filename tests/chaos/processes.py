@@ -22,9 +22,10 @@ from statecore.cluster.processes import session_members, spawn
 from statecore.errors import CatalogError
 from statecore.operations.submit import SparkSubmit, driver_environment
 from statecore.runtime.faults import FaultPoint
-from statecore.runtime.sinks.markers import MARKERS, Markers
+from statecore.runtime.sinks.markers import Markers
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.published import MARKERS
 from statecore.supervisor import CATALOG_VARIABLE
 from tests.chaos.clocks import with_clock
 from tests.chaos.supervise import LIVENESS

@@ -115,7 +115,15 @@ class JobKind(ABC):
 
     @abstractmethod
     def beginning(
-        self, start_from: str, name: str, generation: int, *, roll_back: bool, claim: bool, report: Report
+        self,
+        start_from: str,
+        name: str,
+        generation: int,
+        *,
+        roll_back: bool,
+        claim: bool,
+        skip_unpublished: bool,
+        report: Report,
     ) -> dict[str, Any]:
         """Return the fields of the job for a start from a savepoint.
 
@@ -125,10 +133,12 @@ class JobKind(ABC):
             generation: The job's newest generation, 0 before the first.
             roll_back: Whether to discard newer epochs or batches.
             claim: Whether the job takes ownership of the savepoint.
+            skip_unpublished: Whether rows of the savepoint's epoch may stay unpublished.
             report: Called with the number of files done, and of all.
 
         Raises:
-            ConfigurationError, CheckpointRefusedError: Newer ones exist, and ``roll_back`` is not set.
+            ConfigurationError, CheckpointRefusedError: Newer ones exist, and ``roll_back`` is not set; or rows of the
+                epoch are not published, and ``skip_unpublished`` is not set.
             StatecoreError: The savepoint cannot be read.
 
         """

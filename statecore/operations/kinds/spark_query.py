@@ -78,7 +78,15 @@ class SparkQuery(JobKind):
         return f"first: `statecore start {self.job.name}`, or the DAG start"
 
     def beginning(
-        self, start_from: str, name: str, generation: int, *, roll_back: bool, claim: bool, report: Report
+        self,
+        start_from: str,
+        name: str,
+        generation: int,
+        *,
+        roll_back: bool,
+        claim: bool,
+        skip_unpublished: bool,
+        report: Report,
     ) -> dict[str, Any]:
         """Return a clone of the savepoint, which the query writes to."""
         savepoint, heads = self.savepoints.address(start_from), Heads(self.job.store)

@@ -16,6 +16,7 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.manifest import Manifest, fingerprint
 from statecore.snapshot.plan import RescalePlan, newest_to_plan, plan_rescale
+from statecore.snapshot.published import unpublished_sinks
 from statecore.snapshot.resume_point import is_start_pending, known_generation
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "runtime" / "programs"
@@ -69,7 +70,15 @@ class StatecoreJob(JobKind):
         return f"at the new parallelism: `statecore start {name} --parallelism {parallelism}`, or the DAG start"
 
     def beginning(
-        self, start_from: str, name: str, generation: int, *, roll_back: bool, claim: bool, report: Report
+        self,
+        start_from: str,
+        name: str,
+        generation: int,
+        *,
+        roll_back: bool,
+        claim: bool,
+        skip_unpublished: bool,
+        report: Report,
     ) -> dict[str, Any]:
         """Return the savepoint itself."""
         own = CheckpointStore.at(self.job.store)
@@ -87,6 +96,10 @@ class StatecoreJob(JobKind):
                 f"{asked.job!r}; add --roll-back to leave the newer epochs behind, or start without --from to resume "
                 "from them"
             )
+        # Of the newest epoch in its store, the job publishes what is not.
+        is_newest = newest is not None and _epoch_of(asked) == _epoch_of(newest)
+        if not is_newest and not skip_unpublished:
+            self._require_published(store, path, asked)
         return {
             "start_from": store.describe(path),
             "start_after": known_generation(own, newest, asked),
@@ -94,6 +107,22 @@ class StatecoreJob(JobKind):
             "claims_savepoint": ClaimedSavepoint(store.describe(path), fingerprint(asked)) if claim else None,
             "max_parallelism": asked.max_parallelism,
         }
+
+    def _require_published(self, store: CheckpointStore, path: str, asked: Manifest) -> None:
+        """Refuse a savepoint whose epoch has rows that nobody would publish.
+
+        Raises:
+            ConfigurationError: There are some; the message names their sinks.
+
+        """
+        waiting = unpublished_sinks(store, asked)
+        if waiting:
+            raise ConfigurationError(
+                f"found rows of epoch {asked.epoch} of job {asked.job!r} in {store.describe(path)} that its sinks "
+                f"{waiting} have not published; expected them to be published, because job {self.job.name!r} goes on "
+                f"after them; start job {asked.job!r} until its sinks have them, and copy the savepoint anew if it is "
+                "a copy; or add --skip-unpublished to go on without these rows"
+            )
 
     def restarting(self, run: RescaleRunRecord, generation: int, max_parallelism: int | None) -> dict[str, Any]:
         """Return the run's state; an upgrade's is the savepoint."""

@@ -27,10 +27,11 @@ from statecore.runtime.job import SinkBinding
 from statecore.runtime.messages import StagedSink
 from statecore.runtime.sinks import Sink, StagedEpoch
 from statecore.runtime.sinks.base import Threaded
-from statecore.runtime.sinks.markers import MARKERS, Markers
+from statecore.runtime.sinks.markers import Markers
 from statecore.runtime.worker.outputs import STAGED, StagedName
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest, StagedOutput
+from statecore.snapshot.published import MARKERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,6 +20,7 @@ from statecore.errors import (
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore, open_savepoint
 from statecore.snapshot.claims import claimed
 from statecore.snapshot.manifest import FileRef, Manifest, SavepointInfo, encode_manifest
+from statecore.snapshot.published import unpublished_sinks
 from statecore.storage import open_store
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def copy_savepoint(spark: SparkSession, source: str, target: str, *, reason: str
         )
     with claimed(store.files, path, f"a copy to {copy.url}"):
         _copy_files(spark, store, CheckpointStore(copy), manifest.files())
-    contained = _self_contained(manifest, store.describe(path), copy.url, reason)
+    contained = _self_contained(store, path, manifest, copy.url, reason)
     try:
         copy.put_if_absent(MANIFEST, encode_manifest(contained))
     except AlreadyExistsError:
@@ -71,15 +72,17 @@ def copy_savepoint(spark: SparkSession, source: str, target: str, *, reason: str
     return copy.url
 
 
-def _self_contained(manifest: Manifest, parent: str, url: str, reason: str | None) -> Manifest:
+def _self_contained(store: CheckpointStore, path: str, manifest: Manifest, url: str, reason: str | None) -> Manifest:
     pinned = manifest.savepoint
     info = SavepointInfo(
         name=url.rstrip("/").rsplit("/", 1)[-1],
         reason=(pinned.reason if pinned is not None else "") if reason is None else reason,
         created_ms=int(time.time() * 1000),
     )
-    # Without outputs, because the job that staged them publishes them.
-    return msgspec.structs.replace(manifest, root=".", parent=parent, savepoint=info, outputs=())
+    # The job that staged them publishes them. Until it has, whoever starts from the copy must know of them.
+    waiting = unpublished_sinks(store, manifest)
+    outputs = tuple(output for output in manifest.outputs if output.sink in waiting)
+    return msgspec.structs.replace(manifest, root=".", parent=store.describe(path), savepoint=info, outputs=outputs)
 
 
 def _copy_files(spark: SparkSession, store: CheckpointStore, target: CheckpointStore, files: list[FileRef]) -> None:

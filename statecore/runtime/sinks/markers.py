@@ -9,17 +9,12 @@ Epochs are published in order, so only the newest marker is kept.
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
 from statecore.errors import CorruptFileError, SinkError
 from statecore.runtime.sinks.base import StagedEpoch
+from statecore.snapshot.published import marked_epochs
 from statecore.storage import FileStore
-
-MARKERS = "_published"
-
-_NAME = re.compile(r"(\d+)-(\d+)")
 
 
 class Marker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,8 +33,7 @@ class Markers:
     def __init__(self, store: FileStore, folder: str) -> None:
         self._store = store
         self._folder = folder
-        names = (entry.path.removeprefix(f"{folder}/") for entry in store.list(folder))
-        self._epochs = sorted((int(match[1]), int(match[2])) for match in map(_NAME.fullmatch, names) if match)
+        self._epochs = marked_epochs(store, folder)
 
     @property
     def newest(self) -> tuple[int, int] | None:

@@ -15,9 +15,10 @@ from statecore.errors import ConfigurationError, CorruptFileError, MissingFileEr
 from statecore.model import Field, arrow_schema, parse_row, parse_type
 from statecore.runtime.sinks.base import StagedEpoch, Threaded
 from statecore.runtime.sinks.frames import rows_of
-from statecore.runtime.sinks.markers import MARKERS, Markers
+from statecore.runtime.sinks.markers import Markers
 from statecore.runtime.worker.outputs import published_name
 from statecore.snapshot.manifest import StagedOutput
+from statecore.snapshot.published import MARKERS
 from statecore.storage import FileStore, open_store
 from statecore.storage.parallel import all_in_parallel
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from statecore.catalog import Catalog, ClaimedSavepoint
 from statecore.snapshot.checkpoints import CheckpointStore
-from statecore.snapshot.manifest import fingerprint
+from statecore.snapshot.manifest import FileRef, StagedOutput, fingerprint
 from tests.support.handmade import manifest
 from tests.support.shell import assert_refused, committed, register, run, running
 
@@ -63,6 +65,35 @@ class TestStart:
         path = elsewhere.describe(elsewhere.write_savepoint(manifest(job="other"), "s", reason="", now_ms=0))
         committed(store)
         assert_refused(run("start", job, "--from", path), "of job 'other'", "--roll-back")
+
+    def test_one_with_unpublished_rows_is_refused_until_they_are_published_or_left(
+        self, catalog: Catalog, job: str, tmp_path: Path
+    ) -> None:
+        elsewhere = CheckpointStore.at(str(tmp_path / "elsewhere"))
+        rows = StagedOutput(sink="alerts", file=FileRef(path="staged/x", size=1, sha256="0" * 64), rows=1)
+        asked = msgspec.structs.replace(manifest(job="other", epoch=7), outputs=(rows,))
+        marker = tmp_path / "elsewhere/_published/alerts/1-6"
+        marker.parent.mkdir(parents=True)
+        marker.touch()
+        path = elsewhere.describe(elsewhere.write_savepoint(asked, "s", reason="", now_ms=0))
+        before = catalog.jobs.get(job)
+        refused = run("start", job, "--from", path)
+        assert_refused(refused, "epoch 7 of job 'other'", "sinks ['alerts']", "--skip-unpublished")
+        assert catalog.jobs.get(job) == before
+        assert json.loads(run("savepoint", "show", path, "--json").stdout)["unpublished"] == ["alerts"]
+        assert run("start", job, "--from", path, "--skip-unpublished").returncode == 0
+        catalog.jobs.set_desired(job, state="stopped", start_from=None)
+        marker.rename(marker.with_name("1-7"))
+        assert run("start", job, "--from", path).returncode == 0
+
+    def test_of_its_own_newest_epoch_the_job_publishes_what_is_not(
+        self, catalog: Catalog, job: str, store: CheckpointStore
+    ) -> None:
+        rows = StagedOutput(sink="alerts", file=FileRef(path="staged/x", size=1, sha256="0" * 64), rows=1)
+        newest = msgspec.structs.replace(manifest(epoch=7), outputs=(rows,))
+        store.commit(newest)
+        store.write_savepoint(newest, "s", reason="", now_ms=0)
+        assert run("start", job, "--from", "savepoints/s").returncode == 0
 
     def test_where_there_is_no_savepoint_nothing_is_changed(self, catalog: Catalog, job: str) -> None:
         before = catalog.jobs.get(job)

@@ -21,6 +21,7 @@ from statecore.runtime.driver.side_jobs import SideJobs
 from statecore.runtime.offline.copies import copy_savepoint
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.manifest import fingerprint
+from statecore.snapshot.published import unpublished_sinks
 from statecore.snapshot.verify import verify
 from tests.support.bench import ARTIFACT, JOB, Bench
 from tests.support.handmade import manifest
@@ -184,6 +185,22 @@ def test_a_copy_of_a_damaged_savepoint_is_refused_with_the_file_and_leaves_no_sa
     with pytest.raises(StorageError, match=victim):
         copy_savepoint(spark, str(bench.store / str(stopped)), str(tmp_path / "copy"))
     assert not (tmp_path / "copy" / "manifest.json").exists()
+
+
+def test_a_copy_names_the_rows_that_were_not_published_when_it_was_made(
+    spark: Any, bench: Bench, tmp_path: Path
+) -> None:
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+        stopped = bench.stop("first")
+    source = str(bench.store / str(stopped))
+    assert open_savepoint(copy_savepoint(spark, source, str(tmp_path / "published"))).manifest.outputs == ()
+    # As when the driver died before it told its sink.
+    shutil.rmtree(bench.store / "_published")
+    waiting = open_savepoint(copy_savepoint(spark, source, str(tmp_path / "waiting")))
+    assert waiting.manifest.outputs == open_savepoint(source).manifest.outputs != ()
+    assert unpublished_sinks(waiting.store, waiting.manifest)
 
 
 def test_a_copy_into_the_store_that_it_is_of_is_refused(spark: Any, bench: Bench) -> None:

@@ -168,7 +168,7 @@ class PlayedQuery:
         self._copies += 1
         name = f"from-{self._copies}"
         fields = kind_of(self.job).beginning(
-            savepoint, name, self.generation, roll_back=roll_back, claim=False, report=quiet
+            savepoint, name, self.generation, roll_back=roll_back, claim=False, skip_unpublished=False, report=quiet
         )
         self.catalog.jobs.set_desired(JOB, state="running", **fields)
 
