@@ -122,7 +122,7 @@ class OutputTypeError(StateTypeError):
 
 
 class StateMigrationError(StateError):
-    """Restored state has another kind, type or owner than the program declares, and cannot be converted."""
+    """Restored state has another kind, type, key or owner than the program declares, and cannot be converted."""
 
 
 class RedistributionError(StatecoreError, ValueError):

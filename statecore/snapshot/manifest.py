@@ -16,6 +16,7 @@
      "rows": …, "rows_total": …,        records of this epoch, and since the job's start
      "operators": [{"uid": …, "key_fields": […], "states": […],
                     "own_parallelism": null | 4,        when the job file fixes it
+                    "second_key": ["order_id"],         the key's columns in the second of two inputs
                     "subtasks": [{"keyed": [files, oldest first], "operator": [files],
                                   "operator_token": …, "state_rows": {"totals": 4044}}, …]}],
      "outputs": [{"sink": "alerts", "file": {"path": …, "size": …, "sha256": …}, "rows": …}],
@@ -182,7 +183,10 @@ class OperatorState(_Record, frozen=True, kw_only=True):
     """State of one operator, per subtask.
 
     Attributes:
+        key_fields: The columns of its key, in their order, with the names of its first input; empty without a key.
         own_parallelism: Number of its subtasks when the job file fixes it; None for the job's parallelism.
+        second_key: The key's columns in the second of two inputs. Left out of the file for other operators, and unknown
+            in one of an earlier release: its fingerprint stays what it was.
 
     """
 
@@ -191,6 +195,7 @@ class OperatorState(_Record, frozen=True, kw_only=True):
     states: tuple[StateSchema, ...]
     subtasks: tuple[SubtaskState, ...]
     own_parallelism: int | None = None
+    second_key: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class StagedOutput(_Record, frozen=True, kw_only=True):

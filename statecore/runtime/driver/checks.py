@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from statecore.catalog import JobRecord
 from statecore.errors import MaxParallelismError, StateMigrationError
-from statecore.runtime.job import Job
+from statecore.runtime.epoch.operator import check_restored_key, restored_operator
+from statecore.runtime.job import Job, OperatorPlan
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.verify import verify_presence
@@ -23,6 +24,7 @@ def check_resume(manifest: Manifest, store: CheckpointStore, job: JobRecord, pla
     uids, lenient = [operator.uid for operator in plan.operators], job.allow_non_restored_state
     check_restorable(manifest, uids, job.max_parallelism, allow_non_restored_state=lenient)
     check_sources(manifest, [source.name for source in plan.sources], allow_non_restored_state=lenient)
+    check_keys(manifest, plan.operators)
 
 
 def check_restorable(
@@ -64,3 +66,14 @@ def check_sources(manifest: Manifest, names: Collection[str], *, allow_non_resto
             "this job; give a source its old name back, or start with --allow-non-restored-state to stop reading "
             "dropped sources"
         )
+
+
+def check_keys(manifest: Manifest, operators: Sequence[OperatorPlan]) -> None:
+    """Check that operators have the key columns that their state was written under; the types follow with the sources.
+
+    Raises:
+        StateMigrationError: One has others, or in another order; it would go on with the state of other keys.
+
+    """
+    for operator in operators:
+        check_restored_key(operator, restored_operator(manifest, operator.uid))

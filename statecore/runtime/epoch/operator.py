@@ -9,9 +9,10 @@ from itertools import chain
 
 import msgspec
 
-from statecore.errors import CommitError, JobDefinitionError, StateConflictError
+from statecore.errors import JobDefinitionError, StateConflictError
 from statecore.joins import CoGroupWindowFunction, IntervalJoinFunction
 from statecore.model import Field, OutputTag, key_group_range, parse_row, require_key_type
+from statecore.model.keys import KeyColumn, KeyColumns, check_key
 from statecore.runtime.epoch.publishing import staged_sinks
 from statecore.runtime.job import Input, OperatorPlan, Origin, Output, Source
 from statecore.runtime.messages import (
@@ -180,15 +181,33 @@ def restored_operator(manifest: Manifest | None, uid: str) -> OperatorState | No
     return next((operator for operator in operators if operator.uid == uid), None)
 
 
-def check_key(spec: OperatorSpec, restored: OperatorState | None) -> None:
-    """Raise CommitError for a key other than the one that the state was written under."""
-    if restored is None or [f.type for f in restored.key_fields] == [f.type for f in spec.key_fields]:
+def check_restored_key(plan: OperatorPlan, restored: OperatorState | None, fields: Sequence[FieldRef] = ()) -> None:
+    """Check that an operator's state was written under the key that its job declares.
+
+    Args:
+        plan: The operator.
+        restored: Its state; None for a new operator.
+        fields: Its key with types; without them, as before a source is read, only the names are checked.
+
+    Raises:
+        StateMigrationError: The state was written under another key.
+
+    """
+    if restored is None:
         return
-    raise CommitError(
-        f"found the key {describe_key(spec.key_fields)} for {spec.uid!r}; expected "
-        f"{describe_key(restored.key_fields)}, under which its state was written; "
-        "another key type is another key: rewrite the state or use a new uid"
-    )
+    before = tuple(KeyColumn(field.name, field.type) for field in restored.key_fields)
+    typed = tuple(KeyColumn(field.name, field.type) for field in fields)
+    owner = f"operator {plan.uid!r}"
+    check_key(owner, before, typed or _named(plan.first.key_columns), plan.first.key_renames)
+    second = restored.second_key
+    # A manifest of an earlier release does not have the names of the second input.
+    if plan.connected is not None and plan.has_two_inputs and not isinstance(second, msgspec.UnsetType):
+        now = plan.connected
+        check_key(f"the second input of {owner}", _named(second), _named(now.key_columns), now.key_renames)
+
+
+def _named(columns: Iterable[str]) -> KeyColumns:
+    return tuple(KeyColumn(name, None) for name in columns)
 
 
 def subtask_specs(
@@ -258,6 +277,7 @@ def next_operator(
         uid=spec.uid,
         own_parallelism=own_parallelism,
         key_fields=spec.key_fields,
+        second_key=spec.inputs[1].keys if spec.has_two_inputs and spec.key_fields else msgspec.UNSET,
         # A restored state that no subtask has used yet is kept.
         states=merged_schemas(() if restored is None else restored.states, [commit.states for commit in commits]),
         subtasks=tuple(next_state(before[commit.subtask], commit, by_subtask[commit.subtask]) for commit in commits),

@@ -26,7 +26,13 @@ from statecore.runtime.epoch.dataflow import Dataflow
 from statecore.runtime.epoch.layouts import Layouts
 from statecore.runtime.epoch.lineage import Lineage
 from statecore.runtime.epoch.load_ahead import load_ahead
-from statecore.runtime.epoch.operator import ColumnsOf, check_key, operator_spec, restored_operator, subtask_specs
+from statecore.runtime.epoch.operator import (
+    ColumnsOf,
+    check_restored_key,
+    operator_spec,
+    restored_operator,
+    subtask_specs,
+)
 from statecore.runtime.epoch.sampling import Sampling
 from statecore.runtime.epoch.sources_read import SourcesRead
 from statecore.runtime.job import Job, OperatorPlan, Origin
@@ -123,7 +129,8 @@ class Subtasks:
         """Run an epoch on its records, at its time; nothing of it is visible before its manifest is committed.
 
         Raises:
-            CommitError: The subtasks' commits do not fit together, or an operator has another key than its state.
+            CommitError: The subtasks' commits do not fit together.
+            StateMigrationError: An operator has another key than its state.
             JobDefinitionError: The columns of an input are not those that an operator needs.
 
         """
@@ -182,7 +189,7 @@ class Subtasks:
             self.max_parallelism,
             allow_non_restored_state=self._allow_non_restored_state,
         )
-        check_key(spec, restored_operator(self._lineage.previous, operator.uid))
+        check_restored_key(operator, restored_operator(self._lineage.previous, operator.uid), spec.key_fields)
         return spec
 
     def _epoch_spec(

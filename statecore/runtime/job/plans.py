@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -69,12 +69,14 @@ class Input:
         origins: The streams that its records come from; several for a union.
         key_columns: Empty without a key.
         order_by: Columns that each epoch's records are sorted by.
+        key_renames: Old name of a key column → its present name.
 
     """
 
     origins: tuple[Origin, ...]
     key_columns: tuple[str, ...] = ()
     order_by: tuple[str, ...] = ()
+    key_renames: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
 
     @property
     def is_ordered_by_event_time(self) -> bool:

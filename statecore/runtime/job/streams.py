@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ from statecore.errors import JobDefinitionError
 from statecore.functions import UserFunction
 from statecore.joins import CoGroupFunction, JoinFunction
 from statecore.model import MapStateDescriptor, OutputTag, parse_row, row_ddl
+from statecore.model.keys import check_renames
 from statecore.runtime.job.checks import check_name, check_operator, require_event_time
 from statecore.runtime.job.joined import CoGroupedStreams, IntervalJoin
 from statecore.runtime.job.plans import BroadcastInput, Input, JobPlan, OperatorPlan, Origin, Output, SinkBinding
@@ -95,18 +96,26 @@ class Stream:
         origins = (replace(each, transformations=(*each.transformations, transformation)) for each in self._origins)
         return Stream(self._job, tuple(origins))
 
-    def key_by(self, *columns: str, order_by: Sequence[str] = ()) -> KeyedStream:
+    def key_by(
+        self, *columns: str, order_by: Sequence[str] = (), renames: Mapping[str, str] | None = None
+    ) -> KeyedStream:
         """Partition the records by columns.
+
+        Restored state must have been written under the same columns, in the same order: a job that swaps them, or
+        names another one, does not start.
 
         Args:
             columns: Key columns. A key is always a tuple of their values.
             order_by: Columns that each epoch's records are sorted by; without them records have no order.
+            renames: Old name of a key column → its present name, to restore state that was written under the old one.
+                Declare only a column that still has the same values. It may stay after the rename.
 
         Returns:
             The same records, with a key.
 
         Raises:
-            JobDefinitionError: No column is given, one is given twice, or one has a name that state files reserve.
+            JobDefinitionError: No column is given, one is given twice, or one has a name that state files reserve; or
+                a rename does not lead from a former column to one of these.
 
         """
         if not columns:
@@ -119,7 +128,8 @@ class Stream:
                 f"found the key columns {reserved}; expected other names, because state files reserve these; "
                 "rename the columns in the source"
             )
-        return KeyedStream(self._job, Input(self._origins, columns, tuple(order_by)))
+        check_renames(columns, renames or {})
+        return KeyedStream(self._job, Input(self._origins, columns, tuple(order_by), key_renames=dict(renames or {})))
 
     def broadcast(self, *states: MapStateDescriptor, order_by: Sequence[str] = ()) -> BroadcastStream:
         """Send every record to every subtask of the operator that it is connected to.

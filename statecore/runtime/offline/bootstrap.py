@@ -77,8 +77,9 @@ def write_savepoint(
 
     Args:
         path: Path or URL of the folder to write; it becomes a self-contained savepoint.
-        operators: Operator uid → state descriptor → (DataFrame, key columns). Empty key columns mean operator state: a
-            ``ListStateDescriptor`` gives a split list, a ``MapStateDescriptor`` a broadcast map in one row.
+        operators: Operator uid → state descriptor → (DataFrame, key columns). They have the names and the order that
+            they have in the job's ``key_by``. Empty key columns mean operator state: a ``ListStateDescriptor`` gives a
+            split list, a ``MapStateDescriptor`` a broadcast map in one row.
         max_parallelism: Number of key groups of the job.
         parallelism: Number of subtasks to write the state for; a job may start at another parallelism.
         sources_from: ``checkpointLocation`` of a query that reads the job's sources; it is only read.

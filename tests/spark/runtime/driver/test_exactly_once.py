@@ -12,7 +12,7 @@ import pytest
 
 from statecore.catalog import Catalog, GenerationRecord, Liveness
 from statecore.errors import CatalogError, CommitConflictError, CommitError, MissingFileError, SinkError
-from statecore.runtime import ParquetSink
+from statecore.runtime import ParquetSink, read_savepoint
 from statecore.runtime.driver.generation import run_generation
 from statecore.runtime.driver.lifecycle import Lifecycle
 from statecore.runtime.sinks.base import StagedEpoch
@@ -252,14 +252,52 @@ def test_another_key_type_is_refused(spark: Any, bench: Bench, tmp_path: Path) -
         bench.wait_done()
     changed = tmp_path / "changed.py"
     source = Path(bench.catalog.jobs.get(JOB).artifact).read_text()
-    changed.write_text(
-        source.replace('records.key_by("k"', 'records.key_by("n"').replace('order_by=("n",)', "order_by=()")
-    )
+    changed.write_text(source.replace('job.settings["input"])', 'job.settings["input"]).selectExpr("n AS k", "n")'))
     bench.register(parallelism=2, artifact=changed)
     with bench.running(2):
         bench.feed()
         wait(lambda: bench.generation().state == "failed", "the driver to refuse the key")
     assert "another key type is another key" in str(bench.generation().error)
+
+
+def test_swapped_key_columns_are_refused_and_a_declared_rename_goes_on(
+    spark: Any, bench: Bench, tmp_path: Path
+) -> None:
+    source = Path(bench.catalog.jobs.get(JOB).artifact).read_text()
+
+    def register(key: str) -> None:
+        keyed = f'records.with_column("j", "upper(k)").with_column("name", "k").key_by({key}, '
+        changed = tmp_path / "changed.py"
+        changed.write_text(source.replace('records.key_by("k", ', keyed))
+        bench.register(parallelism=2, artifact=changed)
+
+    register('"k", "j"')
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+    before = bench.newest()
+    # No record comes: the driver refuses before its first epoch.
+    for key, told in (
+        ('"j", "k"', "found the key (j, k) for operator 'totals'; expected the key (k string, j string)"),
+        ('"name", "j"', "renames={'k': 'name'}"),
+    ):
+        register(key)
+        with bench.running(2):
+            bench.wait_failed()
+        assert told in str(bench.generation().error)
+    assert (bench.newest().epoch, bench.newest().operators) == (before.epoch, before.operators)
+    register('"name", "j", renames={"k": "name"}')
+    bench.feed()
+    with bench.running(2):
+        bench.wait_done()
+    newest = bench.newest()
+    assert [field.name for field in newest.operators[0].key_fields] == ["name", "j"]
+    path = bench.store / bench.checkpoints.manifest_path(newest.lineage, newest.epoch)
+    last: dict[str, list[int]] = {}
+    for k, n in bench.fed:
+        last[k] = [*last.get(k, []), n][-2:]
+    found = read_savepoint(spark, path, "totals", "newest").collect()
+    assert {(row["name"], row["j"]): row.value for row in found} == {(k, k.upper()): kept for k, kept in last.items()}
 
 
 def test_a_map_key_is_refused(spark: Any, bench: Bench, tmp_path: Path) -> None:

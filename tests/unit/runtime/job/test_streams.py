@@ -257,3 +257,9 @@ def test_a_window_join_that_cannot_be_is_refused() -> None:
     ):
         with pytest.raises(JobDefinitionError, match=found):
             attempt()
+
+
+@pytest.mark.parametrize("renames", [{"old": "other"}, {"k": "k"}])
+def test_a_rename_of_a_key_column_that_does_not_fit_is_refused(renames: dict[str, str]) -> None:
+    with pytest.raises(JobDefinitionError, match=r"found renames=.* for the key columns \('k',\); expected"):
+        Job().source("one", read).key_by("k", renames=renames)
