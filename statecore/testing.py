@@ -14,16 +14,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import date, datetime
-from decimal import Decimal
 from typing import Any, TypedDict, Unpack
 
 import pyarrow as pa
 
-from statecore.errors import ConfigurationError, MaxParallelismError, StateTypeError
+from statecore.errors import ConfigurationError, MaxParallelismError
 from statecore.functions import BatchProcessFunction, UserFunction
 from statecore.model import (
     DistributionMode,
@@ -31,7 +29,6 @@ from statecore.model import (
     OperatorStateHandle,
     OutputTag,
     StatePartitions,
-    canonical_key,
     key_group_for,
     key_group_range,
     parse_row,
@@ -39,14 +36,16 @@ from statecore.model import (
     row_ddl,
 )
 from statecore.model.arrow_values import from_arrow
+from statecore.model.keys import KeyColumns
 from statecore.state import HeapKeyedStateBackend, KeyedSnapshot, OperatorStateBackend, ProcessOperator
 from statecore.state.batches import BatchKeys
 from statecore.state.contexts import NO_WATERMARK
 from statecore.state.dead_letters import DeadLetters, check_on_error
+from statecore.state.harness_keys import HarnessKey, KeyOf
 from statecore.state.operator_state import OperatorStateSnapshot
 from statecore.state.output_schema import cast_to_schema, convert_to_schema
 from statecore.state.process import MAIN_OUTPUT, ONE_INPUT, TWO_INPUTS
-from statecore.state.tables import Key, split_scope
+from statecore.state.tables import split_scope
 
 __all__ = [
     "BatchOperatorHarness",
@@ -107,6 +106,7 @@ class HarnessSnapshot:
         subtask, parallelism, max_parallelism: Those of the harness that took it.
         watermark: The watermark, in ms.
         now_ms: The processing time, in ms.
+        keys: Per input the columns of its key as far as the harness knew them; None for a key of unknown columns.
 
     """
 
@@ -117,6 +117,7 @@ class HarnessSnapshot:
     now_ms: int
     keyed: KeyedSnapshot | None
     operator: Mapping[str, OperatorStateSnapshot]
+    keys: tuple[KeyColumns | None, ...] = ()
 
 
 class _Outputs:
@@ -156,6 +157,7 @@ def _purpose(tag: OutputTag) -> str:
 
 class _Options(TypedDict, total=False):
     key_types: Sequence[str] | None
+    renames: Mapping[str, str] | None
     allow_non_restored_state: bool
     late: OutputTag | None
     on_error: OutputTag | None
@@ -165,17 +167,19 @@ class _Options(TypedDict, total=False):
 class _Harness:
     _broadcast: tuple[MapStateDescriptor, ...] = ()
     _two_inputs = False
+    _second_key: tuple[tuple[KeyOf | None, Mapping[str, str] | None], ...] = ()
 
     def __init__(
         self,
         function: UserFunction,
-        key: Callable[[Any], Key] | None = lambda v: (v.k,),
+        key: KeyOf | None = lambda v: (v.k,),
         max_parallelism: int = 128,
         parallelism: int = 1,
         subtask: int = 0,
         restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot = (),
         *,
         key_types: Sequence[str] | None = None,
+        renames: Mapping[str, str] | None = None,
         allow_non_restored_state: bool = False,
         late: OutputTag | None = None,
         on_error: OutputTag | None = None,
@@ -184,15 +188,14 @@ class _Harness:
         self.clock = ManualClock()
         self._function = function
         self.operator_backend = OperatorStateBackend()
-        self._key = key
-        self._key_types = key_types
+        self._key = HarnessKey(type(function).__name__, ((key, renames), *self._second_key), key_types)
         self._max_parallelism = max_parallelism
         self._parallelism = parallelism
         self._subtask = subtask
         self._outputs = _Outputs(output)
         self._epoch = 0
         own = key_group_range(max_parallelism, parallelism, subtask)
-        self._keyed = None if key is None else HeapKeyedStateBackend(max_parallelism, own, self.clock)
+        self._keyed = HeapKeyedStateBackend(max_parallelism, own, self.clock) if self._key.is_there else None
         snapshots = _checked_snapshots(restore_from, max_parallelism)
         watermark = self._restore(snapshots) if snapshots else NO_WATERMARK
         self._letters = None
@@ -249,6 +252,7 @@ class _Harness:
         Raises:
             ConfigurationError: ``key`` did not return a tuple.
             StateError: Its key belongs to another subtask.
+            StateMigrationError: The types of its key are not those of the keys before it.
 
         """
         if isinstance(self._function, BatchProcessFunction):
@@ -256,7 +260,7 @@ class _Harness:
                 f"found a single record for {type(self._function).__name__}; expected a function over records, since "
                 "this one takes batches; use BatchOperatorHarness and its process_batch"
             )
-        self._push(value, timestamp_ms, self._key, ONE_INPUT)
+        self._push(value, timestamp_ms, ONE_INPUT)
 
     def watermark(self, timestamp_ms: int) -> None:
         """Advance event time and fire the timers that it reaches."""
@@ -284,6 +288,7 @@ class _Harness:
             self.clock.now_ms(),
             None if self._keyed is None else self._keyed.snapshot(),
             self.operator_backend.snapshot(),
+            self._key.columns,
         )
 
     def close(self) -> None:
@@ -302,31 +307,18 @@ class _Harness:
                 error.add_note(f"subtask {self._subtask}, epoch {self._epoch}, {self._operator.failed_on}")
             raise
 
-    def _push(self, value: Any, timestamp_ms: int | None, key_of: Callable[[Any], Key] | None, method: str) -> None:
-        key, key_group = ((), 0) if key_of is None else self._place(key_of(value))
+    def _push(self, value: Any, timestamp_ms: int | None, method: str) -> None:
+        key, key_group = self._key.place(value, int(method == TWO_INPUTS[1]), self._max_parallelism)
         with self._naming():
             self._operator.process([(key, key_group, value, timestamp_ms)], method)
 
-    def _place(self, key: Key) -> tuple[Key, int]:
-        if not isinstance(key, tuple):
-            raise ConfigurationError(
-                f"found {key!r} returned by key=; expected the key's columns, since a key is a tuple: (v.k,); "
-                "return a tuple, even for one column"
-            )
-        types = [_key_type(value) for value in key] if self._key_types is None else self._key_types
-        return canonical_key(key, types), key_group_for(key, types, self._max_parallelism)
-
     def _restore(self, snapshots: Sequence[HarnessSnapshot]) -> int:
+        for taken in snapshots:
+            self._key.restore(taken.keys)
         # Time continues from the snapshot: restored state may carry its timestamps.
         self.clock.set(max(taken.now_ms for taken in snapshots))
-        keyed = [taken.keyed for taken in snapshots if taken.keyed is not None]
         if self._keyed is not None:
-            self._keyed.restore(keyed)
-        elif keyed:
-            raise ConfigurationError(
-                "found snapshots with keyed state for a harness without keys; expected one with key=…; give the "
-                "harness the key that the snapshots were taken with"
-            )
+            self._keyed.restore([taken.keyed for taken in snapshots if taken.keyed is not None])
         self.operator_backend.restore(_operator_share(snapshots, self._parallelism, self._subtask))
         return min(taken.watermark for taken in snapshots)
 
@@ -336,12 +328,14 @@ class KeyedOperatorHarness(_Harness):
 
     Args:
         function: The function; the object lives as long as its harness.
-        key: Returns a record's key as a tuple.
+        key: Returns a record's key as a tuple; or the key's columns, as in ``key_by``: restored state is then
+            checked for their names and order, too.
         max_parallelism: Number of key groups.
         parallelism: Number of subtasks.
         subtask: Index of this subtask.
         restore_from: Snapshots of the old subtasks, of any parallelism; a missing subtask had no state.
-        key_types: Spark DDL per key field; by default derived from each key's Python values.
+        key_types: Spark DDL per key field; by default derived from the Python values of the keys.
+        renames: Old name of a key column → its present name, as in ``key_by(…, renames=…)`` of a job.
         allow_non_restored_state: Whether the function may leave restored state unregistered.
         late: Side output for records at or behind the watermark, as in ``process(…, late=…)`` of a job.
         on_error: Side output for records that the function fails on, as in ``process(…, on_error=…)`` of a job; their
@@ -351,7 +345,7 @@ class KeyedOperatorHarness(_Harness):
     Raises:
         ConfigurationError: The function does not fit the stream, or the snapshots are not those of one set of subtasks.
         MaxParallelismError: The snapshots have another number of key groups.
-        StateMigrationError: The restored state does not fit the function.
+        StateMigrationError: The restored state does not fit the function, or was written under another key.
 
     """
 
@@ -362,7 +356,7 @@ class BroadcastOperatorHarness(_Harness):
     Args:
         function: The function to run.
         broadcast: The broadcast states that the function may use.
-        key: Returns a record's key as a tuple; None for a stream without keys.
+        key: Returns a record's key as a tuple, or the key's columns; None for a stream without keys.
 
     The other arguments are those of ``KeyedOperatorHarness``.
 
@@ -376,7 +370,7 @@ class BroadcastOperatorHarness(_Harness):
         self,
         function: UserFunction,
         broadcast: Sequence[MapStateDescriptor],
-        key: Callable[[Any], Key] | None = None,
+        key: KeyOf | None = None,
         max_parallelism: int = 128,
         parallelism: int = 1,
         subtask: int = 0,
@@ -397,8 +391,10 @@ class TwoInputOperatorHarness(_Harness):
 
     Args:
         function: The function to run.
-        key: Returns the key of a record of the first stream as a tuple; None for streams without keys.
-        key2: Likewise, of the second stream; by default ``key``.
+        key: Returns the key of a record of the first stream as a tuple, or the key's columns; None for streams without
+            keys.
+        key2: Likewise, of the second stream; by default ``key``, with its ``renames``.
+        renames2: As ``renames``, of ``key2``.
 
     The other arguments are those of ``KeyedOperatorHarness``; a job takes no ``late`` for two streams.
 
@@ -412,24 +408,27 @@ class TwoInputOperatorHarness(_Harness):
     def __init__(
         self,
         function: UserFunction,
-        key: Callable[[Any], Key] | None = lambda v: (v.k,),
-        key2: Callable[[Any], Key] | None = None,
+        key: KeyOf | None = lambda v: (v.k,),
+        key2: KeyOf | None = None,
         max_parallelism: int = 128,
         parallelism: int = 1,
         subtask: int = 0,
         restore_from: Iterable[HarnessSnapshot] | HarnessSnapshot = (),
+        *,
+        renames2: Mapping[str, str] | None = None,
         **options: Unpack[_Options],
     ) -> None:
-        self._key2 = key if key is None or key2 is None else key2
+        second = (key, options.get("renames")) if key is None or key2 is None else (key2, renames2)
+        self._second_key = (second,)
         super().__init__(function, key, max_parallelism, parallelism, subtask, restore_from, **options)
 
     def process1(self, value: Any, timestamp_ms: int | None = None) -> None:
         """Push a record of the first stream; arguments and errors are those of ``KeyedOperatorHarness.process``."""
-        self._push(value, timestamp_ms, self._key, TWO_INPUTS[0])
+        self._push(value, timestamp_ms, TWO_INPUTS[0])
 
     def process2(self, value: Any, timestamp_ms: int | None = None) -> None:
         """Push a record of the second stream; arguments and errors are those of ``KeyedOperatorHarness.process``."""
-        self._push(value, timestamp_ms, self._key2, TWO_INPUTS[1])
+        self._push(value, timestamp_ms, TWO_INPUTS[1])
 
 
 class BatchOperatorHarness(_Harness):
@@ -459,8 +458,7 @@ class BatchOperatorHarness(_Harness):
         **options: Unpack[_Options],
     ) -> None:
         self._columns = list(key)
-        of_row = (lambda row: tuple(getattr(row, column) for column in key)) if key else None
-        super().__init__(function, of_row, max_parallelism, parallelism, subtask, restore_from, **options)
+        super().__init__(function, key, max_parallelism, parallelism, subtask, restore_from, **options)
 
     def process_batch(self, batch: pa.RecordBatch, timestamps_ms: Sequence[int | None] | None = None) -> None:
         """Push records.
@@ -471,6 +469,7 @@ class BatchOperatorHarness(_Harness):
 
         Raises:
             StateError: A key belongs to another subtask.
+            StateMigrationError: The types of a key are not those of the keys before it.
 
         """
         if batch.num_rows:
@@ -483,7 +482,7 @@ class BatchOperatorHarness(_Harness):
         if not self._columns:
             return None
         rows = list(zip(*map(from_arrow, fields.columns), strict=True))
-        types = [_key_type(value) for value in rows[0]] if self._key_types is None else self._key_types
+        types = self._key.types_of(rows)
         groups = [key_group_for(row, types, self._max_parallelism) for row in rows]
         return BatchKeys.of(fields, types, pa.array(groups))
 
@@ -553,27 +552,3 @@ def _operator_share(
             name: replace(held[name], elements=tuple(held[name].elements[offset] for offset in partitions.offsets))
             for name, partitions in handle.states.items()
         }
-
-
-_KEY_TYPES: tuple[tuple[type, str], ...] = (
-    (bool, "boolean"),
-    (int, "bigint"),
-    (float, "double"),
-    (str, "string"),
-    (bytes, "binary"),
-    (datetime, "timestamp"),
-    (date, "date"),
-    (Decimal, "decimal(38,18)"),
-)
-
-
-def _key_type(value: object) -> str:
-    if value is None:
-        # Null hashes the same for every column type.
-        return "string"
-    key_type = next((ddl for kind, ddl in _KEY_TYPES if isinstance(value, kind)), None)
-    if key_type is None:
-        raise StateTypeError(
-            f"found {value!r} in a key; expected a plain value of a known type; give the harness key_types=…"
-        )
-    return key_type

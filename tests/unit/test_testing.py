@@ -35,6 +35,7 @@ from statecore.errors import (
     MaxParallelismError,
     OutputTypeError,
     StateError,
+    StateMigrationError,
     StateTypeError,
 )
 from statecore.state import HeapKeyedStateBackend
@@ -493,9 +494,7 @@ class TestSnapshots:
             self.restored(given, 2, 0)
 
     def test_keyed_state_is_refused_where_there_are_no_keys(self) -> None:
-        with pytest.raises(
-            ConfigurationError, match=r"with keyed state for a harness without keys; expected one with k"
-        ):
+        with pytest.raises(StateMigrationError, match=r"found no key for Offsets; expected a key, under which"):
             self.restored(KeyedOperatorHarness(Summing()).snapshot(), 1, 0)
 
     @pytest.mark.parametrize("given", [None, 5, "x", [None], [("a", 1)], KeyedOperatorHarness(Summing())], ids=type)

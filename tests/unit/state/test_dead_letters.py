@@ -25,6 +25,7 @@ from statecore import (
     TumblingEventTimeWindows,
     ValueStateDescriptor,
     WindowFunction,
+    key_group_for,
 )
 from statecore.errors import ConfigurationError, JobDefinitionError
 from statecore.model import UpdateType
@@ -132,7 +133,7 @@ def test_state_timers_and_outputs_are_as_if_the_record_had_not_been_there(events
                 harness.process(event, 1)
             else:
                 # The clean-up of other keys goes on with every record, whatever becomes of it.
-                harness.keyed_backend.set_current_key((event.k,), harness._place((event.k,))[1])
+                harness.keyed_backend.set_current_key((event.k,), key_group_for((event.k,), ["string"], 128))
 
     failed = [event for event in events if isinstance(event, Record) and event.fails]
     assert [json.loads(row[5])["k"] for row in guarded.side_output(BAD)] == [each.k for each in failed]
