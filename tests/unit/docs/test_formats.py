@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from statecore.model import StateKind
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import KeyedRows, encode_base, encode_changelog, key_schema, rows_table
@@ -36,9 +38,11 @@ def _shown_reader() -> Callable[..., dict[tuple[Any, ...], Any]]:
     return namespace["read_state"]
 
 
-def _file(store: CheckpointStore, kind: FileKind, schema: TableSchema, rows: KeyedRows) -> KeyedFile:
+def _file(
+    store: CheckpointStore, kind: FileKind, schema: TableSchema, rows: KeyedRows, keys: pa.Schema = KEYS
+) -> KeyedFile:
     encode = encode_base if kind is FileKind.BASE else encode_changelog
-    data = encode(rows_table(rows, KEYS, schema, "total"))
+    data = encode(rows_table(rows, keys, schema, "total"))
     file = store.write_file(f"state/totals/{kind.value}", data)
     return KeyedFile(file=file, state="total", kind=kind, token="t", key_groups=(0, 3), rows=len(rows.keys))
 
@@ -79,6 +83,16 @@ def test_the_reader_shown_reads_bases_and_changelogs_also_after_a_rescale(tmp_pa
         _file(store, FileKind.CHANGELOG, schema, _rows(["ann", "bob"], [10, None], deleted=[False, True])),
     ]
     _assert_shown(store, tmp_path, schema, files, {(("ann",), None): 10, (("eve",), None): 3})
+
+
+def test_the_reader_shown_reads_files_from_before_a_key_column_was_renamed(tmp_path: Path) -> None:
+    store = CheckpointStore.at(str(tmp_path))
+    schema, before = TableSchema(StateKind.VALUE, "bigint"), key_schema([("client", "string")])
+    files = [
+        _file(store, FileKind.BASE, schema, _rows(["ann", "bob"], [1, 2]), before),
+        _file(store, FileKind.CHANGELOG, schema, _rows(["ann"], [10], deleted=[False])),
+    ]
+    _assert_shown(store, tmp_path, schema, files, {(("ann",), None): 10, (("bob",), None): 2})
 
 
 def test_the_reader_shown_reads_entries_of_maps_in_windows(tmp_path: Path) -> None:
