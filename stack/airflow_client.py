@@ -123,6 +123,10 @@ class AirflowClient:
         assert answer is not None
         return str(answer["dag_run_id"])
 
+    def clear(self, dag_id: str, run_id: str) -> None:
+        """Clear a whole DAG run, as a user does on the run's page; it begins anew."""
+        self._request("POST", f"/dags/{dag_id}/dagRuns/{run_id}/clear", json={"dry_run": False})
+
     def answer(self, dag_id: str, run_id: str, task_id: str, option: str) -> None:
         """Answer a task's question, as a user does under *Required Actions*."""
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails"

@@ -153,9 +153,17 @@ def test_an_upgrade_of_a_query_is_tried_before_anything_stops(world: World, coun
     world.succeed("savepoints", world.trigger("savepoints", "of-a-query", job=QUERY))
 
 
-def test_a_query_stops_for_good(world: World, counts: Counts) -> None:
-    world.succeed("stop", world.trigger("stop", "query-stops", job=QUERY))
-    newest = world.catalog.generations.newest(QUERY)
-    assert newest is not None and newest.state == "stopped"
-    assert world.catalog.jobs.get(QUERY).desired_state == "stopped"
+def test_a_query_stops_for_good_and_again_when_the_run_is_cleared(world: World, counts: Counts) -> None:
+    stop = world.trigger("stop", "query-stops", job=QUERY)
+    for again in (False, True):
+        if again:
+            world.succeed("start", world.trigger("start", "query-starts", job=QUERY))
+            counts.feed(1)
+            counts.settle()
+            world.say("clearing the run that has stopped it")
+            world.airflow.clear("stop", stop)
+        world.succeed("stop", stop)
+        newest = world.catalog.generations.newest(QUERY)
+        assert newest is not None and newest.state == "stopped"
+        assert world.catalog.jobs.get(QUERY).desired_state == "stopped"
     counts.settle()
