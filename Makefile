@@ -34,8 +34,9 @@ help:
 	@echo "make e2e             all stories: rescales, failures and kills through a whole Airflow; a quarter of an hour"
 	@echo "make queries         rescale checkpoints of Spark's own queries, every kind on every provider; takes hours"
 	@echo "make chaos           strike at a job and all it stands on 80 times; SEED=n replays, ROUNDS=n is longer;"
-	@echo "                     then 200 times at a job from one Kafka topic to another, and its broker"
-	@echo "make chaos KAFKA=1   the latter alone"
+	@echo "                     then 200 times at a job from one Kafka topic to another, and its broker,"
+	@echo "                     and 200 times at a query of Spark's own"
+	@echo "make chaos KAFKA=1   the job with Kafka alone; QUERY=1 the query alone"
 	@echo "make bench           measure side by side with Spark; GROUP=core runs one group, ONLY=name one row"
 	@echo "make policies        simulate the policy and its peers on many shapes, and draw it; ONLY=name runs one shape"
 	@echo "make docs            build the documentation and its API reference into .run/site"
@@ -136,8 +137,9 @@ invariants: $(CLASSES)
 
 CHAOS = $(BIN)/python -m tests.chaos $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SEED),--seed $(SEED))
 chaos: $(CLASSES) kafka
-	@$(if $(KAFKA),,$(CHAOS))
-	@$(CHAOS) --kafka
+	@$(if $(KAFKA)$(QUERY),,$(CHAOS))
+	@$(if $(QUERY),,$(CHAOS) --kafka)
+	@$(if $(KAFKA),,$(CHAOS) --query)
 
 bench: setup java kafka
 	@$(BIN)/python -m benchmarks $(if $(GROUP),--group $(GROUP)) $(if $(ONLY),--only $(ONLY))

@@ -1,6 +1,7 @@
 """``python -m tests.chaos``: everything breaks, again and again, and no count is lost.
 
-With ``--kafka`` the job goes from topic to topic, and the broker breaks, too.
+With ``--kafka`` the job goes from topic to topic, and the broker breaks, too. With ``--query`` it is a query of Spark's
+own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from tests.chaos.clocks import has_clocks
 from tests.chaos.kafka.strikes import DECK as KAFKA_DECK
 from tests.chaos.kafka.world import KafkaWorld
 from tests.chaos.processes import ChaosError, DifferenceError, Processes
+from tests.chaos.queries.strikes import DECK as QUERY_DECK
+from tests.chaos.queries.strikes import move
+from tests.chaos.queries.world import QueryWorld
 from tests.chaos.report import Report, Round, show
 from tests.chaos.strikes.base import Need, Strike
 from tests.chaos.world import World
@@ -40,12 +44,13 @@ console = Console(soft_wrap=True)
 
 def main(
     rounds: Annotated[
-        int | None, typer.Option(help="How many strikes; by default 80, or 200 with Kafka.", min=2)
+        int | None, typer.Option(help="How many strikes; by default 80, or 200 with Kafka or a query.", min=2)
     ] = None,
     seed: Annotated[int | None, typer.Option(help="What the campaign follows from; a new one by default.")] = None,
     minutes: Annotated[float, typer.Option(help="Begin no more rounds after so long.")] = float("inf"),
     sqlite: Annotated[bool, typer.Option("--sqlite", help="Keep the catalog in SQLite, not in PostgreSQL.")] = False,
     kafka: Annotated[bool, typer.Option("--kafka", help="Go from a Kafka topic to another; SQLite.")] = False,
+    query: Annotated[bool, typer.Option("--query", help="Strike at a query of Spark's own; SQLite.")] = False,
     victim: Annotated[list[str] | None, typer.Option(help="Strike at this victim alone; may be repeated.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write what came of it to this file, as JSON.")] = None,
 ) -> None:
@@ -53,16 +58,16 @@ def main(
     # Ended by any signal, it ends what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     made = Report(SystemRandom().randrange(1_000_000) if seed is None else seed)
-    made.catalog = "SQLite" if sqlite or kafka else "PostgreSQL"
-    rounds = rounds or (200 if kafka else 80)
-    again = ["--kafka"] if kafka else ["--sqlite"] if sqlite else []
+    made.catalog = "SQLite" if sqlite or kafka or query else "PostgreSQL"
+    rounds = rounds or (200 if kafka or query else 80)
+    again = ["--kafka"] if kafka else ["--query"] if query else ["--sqlite"] if sqlite else []
     again += [f"--victim {shlex.quote(each)}" for each in victim or ()]
     again += [] if minutes == float("inf") else [f"--minutes {minutes:g}"]
     replay = " ".join(["python -m tests.chaos", f"--rounds {rounds} --seed {made.seed}", *again])
     folder = Path(tempfile.mkdtemp(prefix="statecore-chaos-"))
     console.print(f"seed {made.seed}: {replay}")
     try:
-        campaign = _between_topics if kafka else _on_everything
+        campaign = _between_topics if kafka else _on_a_query if query else _on_everything
         with campaign(folder, made, rounds, victim or ()) as (world, ground, strikes):
             _run(world, ground, strikes, made, minutes)
         made.demand_flights()
@@ -81,7 +86,9 @@ def main(
         console.print(f"logs are in {folder}/logs\nagain: {replay}")
         sys.exit(1)
     shutil.rmtree(folder, ignore_errors=True)
-    console.print(f"[green]{'outputs' if kafka else 'state, timers and outputs'} are those of an undisturbed run[/]")
+    console.print(
+        f"[green]{'outputs' if kafka or query else 'state, timers and outputs'} are those of an undisturbed run[/]"
+    )
 
 
 Campaign = tuple[Processes, str, list[Strike]]
@@ -107,6 +114,13 @@ def _on_everything(folder: Path, report: Report, rounds: int, victims: Collectio
 def _between_topics(folder: Path, report: Report, rounds: int, victims: Collection[str]) -> Iterator[Campaign]:
     ground, strikes = schedule(report.seed, rounds, deck=KAFKA_DECK, victims=victims)
     with KafkaWorld(folder, report.seed) as world:
+        yield world, ground, strikes
+
+
+@contextmanager
+def _on_a_query(folder: Path, report: Report, rounds: int, victims: Collection[str]) -> Iterator[Campaign]:
+    ground, strikes = schedule(report.seed, rounds, deck=QUERY_DECK, victims=victims, move=move)
+    with QueryWorld(folder, report.seed) as world:
         yield world, ground, strikes
 
 

@@ -26,6 +26,7 @@ def schedule(
     deck: Sequence[Strike] = DECK,
     offered: Collection[Need] = tuple(Need),
     victims: Collection[str] = (),
+    move: Callable[[str, int], Strike] = rescale,
 ) -> tuple[str, list[Strike]]:
     """Return where a campaign begins, and its strikes.
 
@@ -37,6 +38,7 @@ def schedule(
         deck: Those to choose from.
         offered: What the campaign has.
         victims: Those to hit; all by default.
+        move: Returns the strike that takes the job to another ground and parallelism.
 
     Raises:
         ChaosError: No strike that is possible hits one of the victims.
@@ -61,7 +63,7 @@ def schedule(
     for index, (ground, stay) in enumerate(zip(grounds, stays, strict=True)):
         if index:
             parallelism = random.choice([p for p in range(1, MOST_SUBTASKS + 1) if p != parallelism])
-            planned.append(rescale(ground, parallelism))
+            planned.append(move(ground, parallelism))
         random.shuffle(stay)
         planned += stay
     return grounds[0], planned
