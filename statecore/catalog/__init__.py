@@ -6,6 +6,7 @@ from statecore.catalog.clock import Clock, SystemClock
 from statecore.catalog.clusters import Clusters
 from statecore.catalog.epochs import Epochs
 from statecore.catalog.generations import Generations
+from statecore.catalog.job_files import JobFiles
 from statecore.catalog.jobs import Jobs
 from statecore.catalog.leases import Leases
 from statecore.catalog.policies import Diagnosed, Policies
@@ -23,6 +24,7 @@ from statecore.catalog.records import (
     HeavyKeyGroupFigure,
     JobBefore,
     JobFigures,
+    JobFileRecord,
     JobRecord,
     KeyGroupsRecord,
     LeaseRecord,
@@ -72,6 +74,8 @@ __all__ = [
     "HeavyKeyGroupFigure",
     "JobBefore",
     "JobFigures",
+    "JobFileRecord",
+    "JobFiles",
     "JobRecord",
     "Jobs",
     "KeyGroupsRecord",

@@ -1,4 +1,7 @@
-"""The audit: who changed which fields of a job, and when. A change and its line are one transaction."""
+"""The audit: who changed which fields of a job, and when. A change and its line are one transaction.
+
+It is a record for people. No program reads it as permission.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +46,11 @@ def this_user() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def record_change(connection: Connection, job: str, change: dict[str, Any], who: str, at_ms: int) -> None:
-    """Write a line of the audit."""
-    connection.execute(insert(audit).values(job=job, at_ms=at_ms, who=who, change=change))
+def record_change(connection: Connection, job: str, change: dict[str, Any], on_behalf_of: str, at_ms: int) -> None:
+    """Write a line of the audit; the database adds the login that writes it."""
+    values = {"job": job, "at_ms": at_ms, "on_behalf_of": on_behalf_of, "change": change}
+    # Inline: to return the line's number, PostgreSQL would ask for the right to read it.
+    connection.execute(insert(audit).values(**values).inline())
 
 
 def difference(before: JobRecord | None, after: JobRecord) -> dict[str, Any]:

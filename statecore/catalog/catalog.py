@@ -11,6 +11,7 @@ from statecore.catalog.clusters import Clusters
 from statecore.catalog.database import Database
 from statecore.catalog.epochs import Epochs
 from statecore.catalog.generations import Generations
+from statecore.catalog.job_files import JobFiles
 from statecore.catalog.jobs import Jobs
 from statecore.catalog.leases import Leases
 from statecore.catalog.policies import Policies
@@ -35,6 +36,7 @@ class Catalog:
 
     Attributes:
         jobs: Definition, desired state and audit of each job.
+        job_files: The job files that each job may run.
         generations: Runs of drivers, claimed one after the other.
         requests: Requests to drivers and to the supervisor.
         savepoints: Records of savepoints.
@@ -61,6 +63,7 @@ class Catalog:
         self._database = Database(url)
         self._transactions = Transactions(self._database, clock, who or this_user())
         self.jobs = Jobs(self._transactions)
+        self.job_files = JobFiles(self._transactions)
         self.generations = Generations(self._transactions, liveness)
         self.requests = Requests(self._transactions)
         self.savepoints = SavepointRecords(self._transactions)

@@ -191,7 +191,6 @@ class Generations:
                     started_ms=now_ms,
                     heartbeat_ms=now_ms,
                     ended_ms=now_ms,
-                    log_path="",
                     lineage=lineage,
                     epoch=epoch,
                 )

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.audit import difference
+from statecore.catalog.job_files import permit
 from statecore.catalog.queries import check_name, get_job, lock_cluster, one
 from statecore.catalog.records import AuditRecord, ClaimedSavepoint, JobRecord, JobState
 from statecore.catalog.retention import forget_history
@@ -43,7 +44,7 @@ class Jobs:
         checkpoint: str | None = None,
         owner: str | None = None,
     ) -> JobRecord:
-        """Add a job, stopped, or update the definition of an existing one.
+        """Add a job, stopped, or update the definition of an existing one; it may run this job file from now on.
 
         An existing job keeps its desired state, ``start_from`` and kind. The lease of ``owner`` is released in the same
         transaction: whether the caller dies before or after it, nothing is left to roll back.
@@ -96,6 +97,7 @@ class Jobs:
                 leases = tables.leases
                 connection.execute(delete(leases).where(leases.c.job == name, leases.c.owner == owner))
             after = get_job(connection, name)
+            permit(connection, after, self._transactions.who, after.updated_ms)
             self._transactions.record_change(connection, name, difference(before, after))
             return after
 
@@ -114,10 +116,6 @@ class Jobs:
         return self._transactions.all(
             select(audit).where(audit.c.job == job).order_by(audit.c.id.desc()).limit(limit), AuditRecord
         )
-
-    def has_had_job_file(self, job: str, artifact_sha256: str) -> bool:
-        """Return whether a job file with this SHA-256 was ever registered for the job."""
-        return any(each.change.get("artifact_sha256", [None])[-1] == artifact_sha256 for each in self.audit(job))
 
     def set_desired(
         self,

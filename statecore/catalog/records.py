@@ -102,7 +102,9 @@ class AuditRecord:
     """A change of a job.
 
     Attributes:
-        who: ``user@host``, or Airflow's user; for a driver or supervisor, the user that it runs as.
+        on_behalf_of: ``user@host``, or Airflow's user; for a driver or supervisor, the user that it runs as. What the
+            program says.
+        actor: Login of the database that wrote the line, by the database itself; None on SQLite, which has no logins.
         change: ``{field: [before, after]}`` of the job's record; of ``conf`` and ``settings`` only the names that
             changed; ``{"run": id}`` when a run takes the job's lease.
 
@@ -111,8 +113,30 @@ class AuditRecord:
     id: int
     job: str
     at_ms: int
-    who: str
+    actor: str | None
+    on_behalf_of: str
     change: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class JobFileRecord:
+    """A job file that a job may run.
+
+    Attributes:
+        artifact: Path or URL that the file came from.
+        artifact_sha256: SHA-256 of the file; None if the job may run the file at ``artifact`` as it lies.
+        at_ms: Time of the permission.
+        actor, on_behalf_of: Who gave it, as in ``AuditRecord``.
+
+    """
+
+    id: int
+    job: str
+    artifact: str
+    artifact_sha256: str | None
+    at_ms: int
+    actor: str | None
+    on_behalf_of: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +171,11 @@ class GenerationRecord:
     process_started_ms: int | None = None
     version: str | None = None
     trigger_ms: int | None = None
+
+    @property
+    def log_name(self) -> str:
+        """Name of its driver's log in the supervisor's folder; ``log_path`` is what some program has written."""
+        return f"{self.job}-{self.generation}.log"
 
     @property
     def ended(self) -> bool:

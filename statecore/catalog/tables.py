@@ -2,6 +2,8 @@
 
 Every table that belongs to a job refers to ``jobs``, except the audit: writers lock the job's row first, so that
 changes to one job are serialized on every database.
+
+On PostgreSQL the database itself fills in ``actor``, the login of the session; no program writes that column.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    text,
 )
 
+from statecore.catalog.session_user import SessionUser
 from statecore.redaction import redacted
 
 metadata = MetaData(
@@ -51,6 +55,10 @@ class RedactedText(TypeDecorator[str]):
 
 def _job(*, primary_key: bool = False) -> Column[str]:
     return Column("job", String(200), ForeignKey("jobs.name"), primary_key=primary_key, nullable=False)
+
+
+def _actor() -> Column[str]:
+    return Column("actor", String(100), server_default=SessionUser())
 
 
 def _epoch() -> tuple[Column[Any], ...]:
@@ -123,9 +131,24 @@ audit = Table(
     # No reference: its lines outlive the job.
     Column("job", String(200), nullable=False),
     Column("at_ms", BigInteger, nullable=False),
-    Column("who", String(500), nullable=False),
+    _actor(),
+    Column("on_behalf_of", String(500), nullable=False),
     Column("change", JSON, nullable=False),
     Index(None, "job", "at_ms"),
+)
+
+# What may run: only the owner of the tables and the supervisor add lines, and nobody changes one.
+job_files = Table(
+    "job_files",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    _job(),
+    Column("artifact", Text, nullable=False),
+    Column("artifact_sha256", String(64)),
+    Column("at_ms", BigInteger, nullable=False),
+    _actor(),
+    Column("on_behalf_of", String(500), nullable=False),
+    Index(None, "job", "artifact_sha256"),
 )
 
 generations = Table(
@@ -139,7 +162,7 @@ generations = Table(
     Column("heartbeat_ms", BigInteger, nullable=False),
     Column("ended_ms", BigInteger),
     Column("error", RedactedText),
-    Column("log_path", Text, nullable=False),
+    Column("log_path", Text, nullable=False, server_default=text("''")),
     Column("lineage", BigInteger),
     Column("epoch", BigInteger),
     Column("host", Text),

@@ -25,14 +25,14 @@ class Transactions:
     Args:
         database: The database.
         clock: The source of all times, for tests; None for the database's clock.
-        who: Author of the changes, for the audit.
+        who: Author of the changes, for the audit; see ``AuditRecord.on_behalf_of``.
 
     """
 
     def __init__(self, database: Database, clock: Clock | None, who: str) -> None:
         self._database = database
         self._clock = clock
-        self._who = who
+        self.who = who
 
     def now_ms(self) -> int:
         """Return the time in milliseconds since the epoch, UTC."""
@@ -78,7 +78,7 @@ class Transactions:
     def record_change(self, connection: Connection, job: str, change: dict[str, Any]) -> None:
         """Write a line of the audit, unless nothing changed."""
         if change:
-            record_change(connection, job, change, self._who, self.now_ms_in(connection))
+            record_change(connection, job, change, self.who, self.now_ms_in(connection))
 
     def all(self, query: Select[Any], kind: type[T]) -> list[T]:
         """Return the records that a query selects."""

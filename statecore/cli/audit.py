@@ -19,7 +19,10 @@ def show_audit(
     limit: Annotated[int, typer.Option(min=1, help="Number of changes, the newest.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Show who changed what of a job, newest first; of settings and configuration only the names."""
+    """Show who changed what of a job, newest first; of settings and configuration only the names.
+
+    On PostgreSQL the login comes from the database; the user is what the program says.
+    """
     with Catalog(catalog) as opened:
         opened.jobs.get(name)
         changes = opened.jobs.audit(name, limit=limit)
@@ -28,7 +31,11 @@ def show_audit(
         return
     for each in changes:
         at = datetime.fromtimestamp(each.at_ms / 1000, UTC)
-        print(f"{at:%Y-%m-%d %H:%M:%S}  {each.who}  {_words(each)}")
+        print(f"{at:%Y-%m-%d %H:%M:%S}  {_author(each)}  {_words(each)}")
+
+
+def _author(record: AuditRecord) -> str:
+    return record.on_behalf_of if record.actor is None else f"{record.actor} for {record.on_behalf_of}"
 
 
 def _words(record: AuditRecord) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from statecore.catalog import JobRecord
+from statecore.operations.changes.change import Change
 from statecore.operations.changes.spark_program import SparkProgram
 from statecore.operations.kinds import QUERY_PROGRAMS
 from statecore.operations.submit import submit_command
@@ -31,6 +32,16 @@ class QueryProgram(SparkProgram):
     def __init__(self, job: JobRecord, name: str, *arguments: str) -> None:
         super().__init__(job, name)
         self._arguments = arguments
+
+    def run(self, timeout_s: float, change: Change) -> None:
+        """Run the program if the job may run its query file; see ``SparkProgram.run``.
+
+        Raises:
+            JobDefinitionError: Nobody permitted the query file.
+
+        """
+        change.catalog.job_files.require_permitted(self.job)
+        super().run(timeout_s, change)
 
     def command(self, folder: Path) -> list[str]:
         """Return the command; the query file and its settings, which may be secret, go into the folder."""

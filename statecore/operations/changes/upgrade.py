@@ -116,7 +116,7 @@ class ReplaceArtifact(Step):
     artifact: str
 
     def finish(self) -> None:
-        """Record the new job file; the restart uses the savepoint unchanged."""
+        """Record the new job file, if the job may run it; the restart uses the savepoint unchanged."""
         run, catalog = self.required_run(), self.change.catalog
         if run.savepoint is None:
             raise out_of_order(run.run_id, "savepoint", StopWithSavepoint.name)
@@ -132,6 +132,8 @@ class ReplaceArtifact(Step):
             old.artifact,
             old.artifact_sha256,
         )
+        # Here rather than in the next driver: the answer to the request is no permission.
+        catalog.job_files.require_permitted(dataclasses.replace(old, artifact=self.artifact, artifact_sha256=digest))
         # The permission to drop state was for the old job file, perhaps from a rollback.
         catalog.jobs.set_desired(
             self.change.job, artifact=self.artifact, artifact_sha256=digest, allow_non_restored_state=False

@@ -1,16 +1,18 @@
 """The supervisor checks job files on request, because its machine has the environment that drivers run in.
 
 A user who may trigger an upgrade must not choose the code that runs: only files below configured folders are accepted,
-and files that were registered for the job before.
+and files that the job was permitted to run before, from where they were. No other file is read: the answer would say
+whether it exists, and this process has credentials that the user lacks.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import threading
 from collections.abc import Sequence
-from pathlib import Path
+from dataclasses import replace
 
 from statecore.catalog import Catalog, JobRecord, RequestRecord
 from statecore.errors import CatalogError, JobDefinitionError, StatecoreError
@@ -26,7 +28,7 @@ log = logging.getLogger(__name__)
 class JobFileChecks:
     """Answers requests to check job files, each in a thread: a check takes seconds, and drivers must not wait.
 
-    A sound file is copied into the job's store; the answer has its SHA-256.
+    A sound file is copied into the job's store, and the job may run it; the answer has its SHA-256.
 
     Args:
         catalog: The requests.
@@ -72,20 +74,26 @@ class JobFileChecks:
             self._under_way.discard(request.id)
 
     def _kept(self, artifact: str, job: JobRecord) -> str:
-        """Check a job file and copy it into the job's store; return its SHA-256."""
+        """Check a job file, copy it into the job's store, and let the job run it; return its SHA-256."""
         place = _resolved(artifact)
+        is_new = any(_is_below(place, _resolved(root)) for root in self._roots)
+        known = [each for each in self._catalog.job_files.of(job.name) if each.artifact == artifact]
+        if not is_new and not known:
+            raise _foreign(artifact, self._roots)
         source = read_source(place.url)
-        is_known = self._catalog.jobs.has_had_job_file(job.name, hashlib.sha256(source).hexdigest())
-        if not is_known and not any(_is_below(place, _resolved(root)) for root in self._roots):
+        digest = hashlib.sha256(source).hexdigest()
+        if not is_new and digest not in {each.artifact_sha256 for each in known}:
             raise _foreign(artifact, self._roots)
         _check(artifact, source, job)
-        return keep_job_file(open_store(job.store), artifact, source)
+        keep_job_file(open_store(job.store), artifact, source)
+        self._catalog.job_files.permit(replace(job, artifact=artifact, artifact_sha256=digest))
+        return digest
 
 
 def _resolved(url: str) -> Place:
     """Return the place of a file or folder; of a local one, behind all links."""
     place = parse_url(url)
-    return place if place.scheme == "s3" else parse_url(str(Path(f"/{place.path}").resolve()))
+    return place if place.scheme == "s3" else parse_url(os.path.realpath(f"/{place.path}"))
 
 
 def _is_below(place: Place, root: Place) -> bool:
@@ -94,7 +102,8 @@ def _is_below(place: Place, root: Place) -> bool:
 
 
 def _foreign(artifact: str, roots: Sequence[str]) -> JobDefinitionError:
-    folders = f"it below {' or '.join(roots)}" if roots else "one that was registered for the job before"
+    below = [f"it below {' or '.join(roots)}"] if roots else []
+    folders = " or ".join([*below, "one that was registered for the job before, at that place"])
     return JobDefinitionError(
         f"found the job file {artifact}; expected {folders}, because an upgrade must not bring code from anywhere; "
         "register it with `statecore register`, or have the supervisor accept its folder: "

@@ -59,7 +59,7 @@ def resume(
     """Resume a job; this does not need Spark yet.
 
     Args:
-        catalog: Adopts the max parallelism of the resume point.
+        catalog: Says whether the job file may run, and adopts the max parallelism of the resume point.
         job: The job.
         generation: The generation that resumes.
         directory: An empty folder for files of this generation.
@@ -70,6 +70,7 @@ def resume(
         StatecoreError: The job cannot run, or cannot resume from there.
 
     """
+    catalog.job_files.require_permitted(job)
     store = CheckpointStore.at(job.store)
     artifact, plan = load(job, store, directory)
     write_definition(store.files, definition_of(job))

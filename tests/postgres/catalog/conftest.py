@@ -7,9 +7,10 @@ import pytest
 from statecore.catalog import Catalog
 from statecore.catalog.tables import metadata
 from tests.contracts.catalog.fixtures import catalog, clock, job, register_fixture
+from tests.postgres.catalog.logins import as_role
 from tests.support.postgres import Database, PostgresServer
 
-__all__ = ["catalog", "clock", "job", "register_fixture"]
+__all__ = ["as_role", "catalog", "clock", "job", "register_fixture"]
 
 
 @pytest.fixture

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
-from psycopg import sql
-from sqlalchemy import make_url
 
 from statecore.catalog import Catalog, SourceBacklog
-from statecore.catalog.roles import AIRFLOW, DRIVER, JOB, ROLES, SUPERVISOR
-from statecore.errors import CatalogError
+from statecore.catalog.audit import this_user
+from statecore.catalog.roles import AIRFLOW, DRIVER, ROLES, SUPERVISOR
+from statecore.errors import CatalogError, JobDefinitionError
+from statecore.operations.supervising.job_file_checks import JobFileChecks
 from tests.contracts.catalog.epochs import epoch
 from tests.contracts.catalog.fixtures import ManualClock, register
+from tests.postgres.catalog.logins import As, own_driver
 from tests.support.postgres import PostgresServer
+from tests.support.waiting import wait
 
-As = Callable[[str], Catalog]
+SOUND = """
+from statecore import ProcessFunction
 
+class Same(ProcessFunction):
+    def process_element(self, value, ctx):
+        yield value
 
-@pytest.fixture
-def as_role(postgres_server: PostgresServer, catalog: Catalog, catalog_url: str, clock: ManualClock) -> Iterator[As]:
-    """Open the catalog as a login that has one of the roles."""
-    opened: list[Catalog] = []
-    with postgres_server.connect() as connection:
-        for role in ROLES:
-            if connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [role]).fetchone() is None:
-                connection.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(role)))
-                login = sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x' IN ROLE {}")
-                connection.execute(login.format(sql.Identifier(f"{role}_login"), sql.Identifier(role)))
-    assert catalog.grant_roles() == sorted(ROLES)
-
-    def open_as(role: str) -> Catalog:
-        url = make_url(catalog_url).set(username=f"{role}_login", password="x").render_as_string(hide_password=False)
-        opened.append(Catalog(url, clock=clock))
-        return opened[-1]
-
-    yield open_as
-    for each in opened:
-        each.close()
+def build(job):
+    job.source("in", read=None).process(Same(), output="a int", uid="same")
+"""
 
 
 def test_a_supervisor_a_driver_and_airflow_do_their_work(
@@ -66,6 +55,7 @@ def test_a_supervisor_a_driver_and_airflow_do_their_work(
     asked = airflow.requests.send(job, "check_job_file", {"artifact": "/a.py"}, "check")
 
     assert supervisor.requests.to_supervisor() == [asked]
+    supervisor.job_files.permit(replace(supervisor.jobs.get(job), artifact="/a.py", artifact_sha256="e" * 64))
     supervisor.requests.finish(asked.id, result={})
     supervisor.clusters.report("local", ready_workers=2)
     claimed = supervisor.generations.claim(job, log_path="/l", if_wanted=True).generation
@@ -81,12 +71,38 @@ def test_a_supervisor_a_driver_and_airflow_do_their_work(
     driver.jobs.clear_start(job, 0)
     driver.jobs.set_desired(job, checkpoint="/cp")
     driver.generations.end(job, claimed, state="failed", error="x")
+    driver.generations.import_stopped(job, claimed + 7, parallelism=2, lineage=None, epoch=None)
+    with pytest.raises(JobDefinitionError, match="it was not run"):
+        driver.job_files.require_permitted(driver.jobs.get(job))
+    assert airflow.generations.claim(job, log_path="(no driver)").generation == claimed + 8
+    airflow.generations.end(job, claimed + 8, state="stopped")
 
     assert airflow.savepoints.of(job) and airflow.epochs.of(job) and airflow.epochs.figures(job)
     clock.advance(5_000)
     assert supervisor.leases.recover_expired(job) is not None
     assert supervisor.jobs.get(job).artifact == "/jobs/flights.py"
-    assert {each.who for each in catalog.jobs.audit(job)} and len(catalog.jobs.audit(job)) >= 5
+    supervisor.job_files.require_permitted(supervisor.jobs.get(job))
+    lines = catalog.jobs.audit(job)
+    logins = {f"{role}_login" for role in ROLES} | {catalog_owner(catalog)}
+    assert {each.actor for each in lines} == logins and {each.on_behalf_of for each in lines} == {this_user()}
+
+
+def test_airflow_upgrades_to_a_file_that_the_supervisor_takes_from_its_folder(
+    as_role: As, catalog: Catalog, tmp_path: Path
+) -> None:
+    size: dict[str, Any] = {"parallelism": 1, "max_parallelism": 1}
+    catalog.jobs.register("j", artifact="/old.py", store=str(tmp_path / "store"), master_url="m", **size)
+    supervisor, driver, airflow = as_role(SUPERVISOR), as_role(DRIVER), as_role(AIRFLOW)
+    (new := tmp_path / "new.py").write_text(SOUND)
+    asked = airflow.requests.send("j", "check_job_file", {"artifact": str(new)}, "check")
+    checks = JobFileChecks(supervisor, [str(tmp_path)])
+    checks.answer()
+    wait(lambda: airflow.requests.get(asked.id).state != "pending", "the answer")
+    result = airflow.requests.get(asked.id).result
+    assert result is not None
+    airflow.jobs.set_desired("j", artifact=str(new), artifact_sha256=result["sha256"])
+    driver.job_files.require_permitted(driver.jobs.get("j"))
+    assert [each.actor for each in catalog.job_files.of("j")] == [f"{SUPERVISOR}_login", catalog_owner(catalog)]
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -96,7 +112,10 @@ def test_none_of_them_registers_jobs_or_changes_where_they_run(as_role: As, job:
         f"UPDATE jobs SET store = '/mine' WHERE name = '{job}'",
         f"UPDATE jobs SET conf = '{{}}' WHERE name = '{job}'",
         "DELETE FROM jobs",
-        "UPDATE audit SET who = 'nobody'",
+        "UPDATE audit SET on_behalf_of = 'nobody'",
+        f"INSERT INTO audit (job, at_ms, actor, on_behalf_of, change) VALUES ('{job}', 1, 'owner', 'me', '{{}}')",
+        f"UPDATE job_files SET artifact_sha256 = '{'f' * 64}'",
+        "DELETE FROM job_files",
         "DELETE FROM audit",
         "CREATE TABLE mine (n int)",
         "DROP TABLE jobs",
@@ -141,7 +160,7 @@ def test_a_driver_with_a_role_of_its_job_reaches_no_other(
             for change in ("UPDATE generations SET epoch = 9", "DELETE FROM savepoints", "DELETE FROM epochs"):
                 assert connection.exec_driver_sql(f"{change} WHERE job = '{other}'").rowcount == 0
         for insert in (
-            f"INSERT INTO audit (job, at_ms, who, change) VALUES ('{other}', 1, 'me', '{{}}')",
+            f"INSERT INTO audit (job, at_ms, on_behalf_of, change) VALUES ('{other}', 1, 'me', '{{}}')",
             f"INSERT INTO backlogs VALUES ('{other}', 1, 1, '[]')",
         ):
             refused(driver, insert, "row-level security")
@@ -153,27 +172,14 @@ def test_a_driver_with_a_role_of_its_job_reaches_no_other(
     assert catalog.generations.newest(other).epoch == 1  # type: ignore[union-attr]
 
 
-@contextmanager
-def own_driver(server: PostgresServer, catalog_url: str, job: str, clock: ManualClock) -> Iterator[Catalog]:
-    """Open the catalog as a driver of one job."""
-    login = "driver_of_one"
-    with server.connect() as connection:
-        connection.execute(sql.SQL("CREATE ROLE {}").format(sql.Identifier(JOB + job)))
-        made = sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'x' IN ROLE {}, {}")
-        connection.execute(made.format(*map(sql.Identifier, (login, DRIVER, JOB + job))))
-    url = make_url(catalog_url).set(username=login, password="x").render_as_string(hide_password=False)
-    try:
-        with Catalog(url, clock=clock) as opened:
-            yield opened
-    finally:
-        with server.connect() as connection:
-            for role in (login, JOB + job):
-                connection.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
-
-
 def test_airflow_reports_no_figures(as_role: As) -> None:
     refused(as_role(AIRFLOW), "DELETE FROM epochs")
     refused(as_role(AIRFLOW), "UPDATE clusters SET settings = '{}'")
+
+
+def catalog_owner(catalog: Catalog) -> str:
+    with catalog._database.read() as connection:
+        return str(connection.exec_driver_sql("SELECT session_user").scalar())
 
 
 def jobs_in(catalog: Catalog, table: str) -> list[str]:

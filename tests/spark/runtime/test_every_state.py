@@ -75,7 +75,8 @@ def test_a_job_file_that_a_rollback_brings_back_goes_on_after_epochs_with_state_
     artifact = bench.input.parent / "new.py"
     artifact.write_text(new)
     bench.catalog.leases.acquire(JOB, "upgrade", 600_000)
-    bench.catalog.jobs.set_desired(JOB, state="stopped", artifact=str(artifact))
+    changed = bench.catalog.jobs.set_desired(JOB, state="stopped", artifact=str(artifact))
+    bench.catalog.job_files.permit(changed)
     with bench.running(2):
         bench.feed()
         wait(lambda: bench.generation().ended or len(bench.newest().operators) == 2, "an epoch of the new file")

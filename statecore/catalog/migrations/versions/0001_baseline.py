@@ -10,6 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from statecore.catalog.session_user import SessionUser
+
 revision = "0001"
 down_revision = None
 
@@ -25,6 +27,10 @@ metadata = sa.MetaData(
 
 def _job(*, primary_key: bool = False) -> sa.Column[str]:
     return sa.Column("job", sa.String(200), sa.ForeignKey("jobs.name"), primary_key=primary_key, nullable=False)
+
+
+def _actor() -> sa.Column[str]:
+    return sa.Column("actor", sa.String(100), server_default=SessionUser())
 
 
 def _epoch() -> tuple[sa.Column[Any], ...]:
@@ -95,9 +101,23 @@ sa.Table(
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("job", sa.String(200), nullable=False),
     sa.Column("at_ms", sa.BigInteger, nullable=False),
-    sa.Column("who", sa.String(500), nullable=False),
+    _actor(),
+    sa.Column("on_behalf_of", sa.String(500), nullable=False),
     sa.Column("change", sa.JSON, nullable=False),
     sa.Index(None, "job", "at_ms"),
+)
+
+sa.Table(
+    "job_files",
+    metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    _job(),
+    sa.Column("artifact", sa.Text, nullable=False),
+    sa.Column("artifact_sha256", sa.String(64)),
+    sa.Column("at_ms", sa.BigInteger, nullable=False),
+    _actor(),
+    sa.Column("on_behalf_of", sa.String(500), nullable=False),
+    sa.Index(None, "job", "artifact_sha256"),
 )
 
 sa.Table(
@@ -111,7 +131,7 @@ sa.Table(
     sa.Column("heartbeat_ms", sa.BigInteger, nullable=False),
     sa.Column("ended_ms", sa.BigInteger),
     sa.Column("error", sa.Text),
-    sa.Column("log_path", sa.Text, nullable=False),
+    sa.Column("log_path", sa.Text, nullable=False, server_default=sa.text("''")),
     sa.Column("lineage", sa.BigInteger),
     sa.Column("epoch", sa.BigInteger),
     sa.Column("host", sa.Text),

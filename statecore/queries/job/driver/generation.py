@@ -100,6 +100,7 @@ def _run(
         Exception: The query failed.
 
     """
+    catalog.job_files.require_permitted(job)
     files = open_store(job.store)
     build = load_query(fetch_artifact(job.artifact, job.artifact_sha256, files, directory))
     write_definition(files, definition_of(job))

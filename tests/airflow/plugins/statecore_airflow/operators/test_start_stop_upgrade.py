@@ -168,7 +168,10 @@ def test_an_upgrade_goes_on_from_a_savepoint_with_the_new_job_file(
     assert roll_back(job, "upgrade") is None and catalog.jobs.get(job).artifact == job_file
     assert found.artifact_sha256 == sha256(JOB_FILE.encode()).hexdigest()
     (replaced,) = [each for each in catalog.jobs.audit(job) if each.change.get("artifact") == ["flights.py", job_file]]
-    assert replaced.who == "ann (Airflow)" and replaced.change["artifact_sha256"] == [None, found.artifact_sha256]
+    assert replaced.on_behalf_of == "ann (Airflow)" and replaced.change["artifact_sha256"] == [
+        None,
+        found.artifact_sha256,
+    ]
 
 
 def test_an_upgrade_that_does_not_become_healthy_goes_back_to_the_old_job_file(
