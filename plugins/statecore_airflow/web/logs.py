@@ -60,10 +60,10 @@ def _path(generation: GenerationRecord) -> Path:
     path = Path(generation.log_path)
     # A generation without a driver process has a note here instead of a path.
     if path.is_absolute() and path.is_file():
-        # Whoever may write to the catalog could name any file, or a link to it.
+        # Whoever may write to the catalog could name any file, or a link to it, and so another job's log.
         folder, path = logs_folder().resolve(), path.resolve()
         if path.is_relative_to(folder):
-            return path
+            return _own(generation, path)
         raise UnsafePathError(
             f"found the log of generation {generation.generation} at {path}; expected it below {folder}; if it is a "
             "log of the supervisor, correct logs_folder in the section [statecore] of Airflow's configuration"
@@ -71,6 +71,15 @@ def _path(generation: GenerationRecord) -> Path:
     raise MissingFileError(
         f"found no file {generation.log_path!r} on this machine; expected the log of generation "
         f"{generation.generation}; look for it where the supervisor runs, or mount the supervisor's log folder here"
+    )
+
+
+def _own(generation: GenerationRecord, path: Path) -> Path:
+    if path.name == generation.log_name:
+        return path
+    raise UnsafePathError(
+        f"found the log of generation {generation.generation} of job {generation.job!r} at {path}; expected its own, "
+        f"{generation.log_name}; find out who changed the catalog, and look in the supervisor's log folder"
     )
 
 

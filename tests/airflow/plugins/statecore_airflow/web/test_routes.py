@@ -434,7 +434,7 @@ def test_no_file_outside_the_folder_of_the_logs_is_shown_not_even_by_a_link(
     logs.mkdir()
     secret.write_text("hunter2")
     (logs / "link.log").symlink_to(secret)
-    (logs / "inside.log").write_text("inside")
+    (logs / "o-4.log").write_text("inside")
     monkeypatch.setenv("AIRFLOW__STATECORE__LOGS_FOLDER", str(logs))
     _connect(monkeypatch, url := f"sqlite:///{tmp_path}/catalog.db")
     with Catalog(url) as catalog:
@@ -446,11 +446,32 @@ def test_no_file_outside_the_folder_of_the_logs_is_shown_not_even_by_a_link(
             refused = visitor.get("/statecore/api/log", name="o")
             assert refused.status_code == 409 and "hunter2" not in refused.text, path
             assert f"expected it below {logs.resolve()}" in refused.json()["detail"]
-        catalog.generations.claim("o", log_path=f"{logs}/inside.log")
+        catalog.generations.claim("o", log_path=f"{logs}/o-4.log")
         assert visitor.ask("log", name="o")["text"] == "inside"
     monkeypatch.delenv("AIRFLOW__STATECORE__LOGS_FOLDER")
     unset = visitor.get("/statecore/api/log", name="o")
     assert unset.status_code == 503 and "found no setting logs_folder" in unset.json()["detail"]
+
+
+def test_a_log_of_another_job_or_generation_is_not_shown(
+    visitor: Visitor, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for name in ("payments-1.log", "o-1-1.log", "o-1.log"):
+        (logs / name).write_text(f"card numbers of {name}")
+    (logs / "o-4.log").symlink_to(logs / "payments-1.log")
+    monkeypatch.setenv("AIRFLOW__STATECORE__LOGS_FOLDER", str(logs))
+    _connect(monkeypatch, url := f"sqlite:///{tmp_path}/catalog.db")
+    with Catalog(url) as catalog:
+        catalog.create_schema()
+        catalog.jobs.register("o", artifact="/a", store="/s", master_url="local[2]", parallelism=1, max_parallelism=1)
+        for name in ("payments-1.log", "o-1-1.log", "o-1.log", "o-4.log"):
+            generation = catalog.generations.claim("o", log_path=f"{logs}/{name}").generation
+            catalog.generations.end("o", generation, state="stopped")
+            refused = visitor.get("/statecore/api/log", name="o")
+            assert refused.status_code == 409 and "card numbers" not in refused.text, name
+            assert f"expected its own, o-{generation}.log" in refused.json()["detail"]
 
 
 def test_a_log_is_shown_without_its_secrets(visitor: Visitor, told: Told) -> None:
