@@ -268,6 +268,16 @@ def test_no_grant_of_a_driver_changes_what_is_another_jobs(
     assert {name: others(catalog, table) for name, table in metadata.tables.items()} == before
 
 
+def test_a_driver_does_not_answer_whether_a_job_file_is_sound(
+    own: Catalog, as_role: As, catalog: Catalog, both: list[JobRecord], attack: Attack
+) -> None:
+    for driver in (own, as_role(DRIVER)):
+        assert {each["kind"] for each in rows_of(driver, "requests")} == {"savepoint"}
+    attack.write(own, DRIVER)
+    asked = [each for each in rows_of(catalog, "requests") if each["kind"] == "check_job_file"]
+    assert [each["result"] for each in asked] == [None] * len(both)
+
+
 def others(catalog: Catalog, table: Table) -> list[dict[str, Any]]:
     """Return the rows that are not of the first job."""
     key = "name" if table.name == "jobs" else "job"
