@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -51,8 +51,8 @@ class S3FileStore:
         with self._translated_errors(path):
             client().upload_fileobj(io.BytesIO(data), self._bucket, self._key(path), Config=_TRANSFER)
 
-    def put_if_absent(self, path: str, data: bytes) -> None:
-        """Create a file with a conditional put.
+    def put_if_absent(self, path: str, data: bytes | Path) -> None:
+        """Create a file with a conditional put, from data or from a local file of at most 5 GiB.
 
         boto3 retries a put whose response was lost, and the retry finds the file that the first attempt created. Each
         file therefore carries the id of its writer.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -100,9 +102,10 @@ def get(bucket: str, key: str, **conditions: Any) -> bytes:
     wait=_WAIT,
     reraise=True,
 )
-def put_new(bucket: str, key: str, data: bytes, metadata: dict[str, str]) -> None:
-    """Put an object unless it exists; S3 requests a retry when two conditional puts collide."""
-    client().put_object(Bucket=bucket, Key=key, Body=data, Metadata=metadata, IfNoneMatch="*")
+def put_new(bucket: str, key: str, data: bytes | Path, metadata: dict[str, str]) -> None:
+    """Put data, or a local file, unless the object exists; S3 requests a retry when two conditional puts collide."""
+    with data.open("rb") if isinstance(data, Path) else io.BytesIO(data) as body:
+        client().put_object(Bucket=bucket, Key=key, Body=body, Metadata=metadata, IfNoneMatch="*")
 
 
 def delete_objects(bucket: str, keys: Sequence[str]) -> list[ErrorTypeDef]:

@@ -10,7 +10,8 @@ uploaded. The logs come last, because they make it a checkpoint. Meanwhile an ob
 
     .statecore-incomplete                   token of the running attempt; deleted at the end
 
-The next attempt removes the files of an interrupted one; ``is_left_over`` detects them if none follows.
+The next attempt removes the files of an interrupted one; ``is_left_over`` detects them if none follows. One that still
+runs meets the token of its successor, or a file of its, and stops: uploads never replace a file.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO
 
-from statecore.errors import CheckpointRefusedError, MissingFileError, StorageError
-from statecore.queries.copying.transfer import Brought, bring
+from statecore.errors import AlreadyExistsError, CheckpointRefusedError, MissingFileError, StorageError
+from statecore.queries.copying.transfer import Brought, bring, create
 from statecore.queries.progress import Report, quiet
 from statecore.queries.reading.checkpoint import COMMITS, METADATA, OFFSETS
 from statecore.queries.reading.files import (
@@ -142,11 +143,21 @@ class _S3(Staging):
     def publish(self) -> None:
         self.settle()
         files = [entry for entry in files_below(self.url) if not is_hidden_checksum(entry.path)]
-        bring(self.url, self.target, [entry for entry in files if not _is_log(entry.path)])
+        self._require_ours()
+        self._create([entry for entry in files if not _is_log(entry.path)])
         self._require_ours()
         for log in _LOGS:
-            bring(self.url, self.target, [entry for entry in files if entry.path.split("/")[0] == log])
+            self._create([entry for entry in files if entry.path.split("/")[0] == log])
+        # An attempt that began meanwhile has removed files of this one.
+        self._require_ours()
         self._store.delete(INCOMPLETE)
+
+    def _create(self, files: Sequence[FileEntry]) -> None:
+        """Upload files that another attempt has not uploaded: what it has may be of another batch."""
+        try:
+            create(self.folder, self.target, files)
+        except AlreadyExistsError:
+            raise _another(self.target) from None
 
     def discard(self) -> None:
         """Remove everything that this attempt has written."""
@@ -161,10 +172,7 @@ class _S3(Staging):
         except MissingFileError:
             owner = None
         if owner != self._token:
-            raise CheckpointRefusedError(
-                f"found another attempt at {self.target}; expected this one alone; wait for the other, or choose "
-                "another target"
-            )
+            raise _another(self.target)
 
 
 @contextmanager
@@ -311,6 +319,12 @@ def _refuse_overlap(target: str, source: str) -> None:
             f"found the target {target} and the checkpoint {source}, one in the other; expected separate places; "
             "choose a target elsewhere"
         )
+
+
+def _another(target: str) -> CheckpointRefusedError:
+    return CheckpointRefusedError(
+        f"found another attempt at {target}; expected this one alone; wait for the other, or choose another target"
+    )
 
 
 def _is_log(path: str) -> bool:

@@ -21,11 +21,14 @@ from statecore.errors import MissingFileError, StorageError
 from statecore.queries.progress import Report, quiet
 from statecore.queries.reading.files import is_local, local_path
 from statecore.storage import FileEntry
-from statecore.storage.parallel import in_parallel
+from statecore.storage.parallel import all_in_parallel, in_parallel
 from statecore.storage.urls import Place, normal_url, parse_url
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+_LARGEST_PUT = 5 * 2**30
+"""S3's limit for an upload in one part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,28 @@ def bring(source: str, target: str, files: Sequence[FileEntry], report: Report =
         linked += is_link
         report(done, len(files))
     return Brought(len(files), sum(entry.size for entry in files), linked)
+
+
+def create(source: Path, target: str, files: Sequence[FileEntry]) -> None:
+    """Upload local files to a place in S3 that has none of them.
+
+    Raises:
+        AlreadyExistsError: It has one: another writer is at work there.
+        StorageError: The storage fails.
+
+    """
+    from statecore.storage.s3 import S3FileStore
+
+    store = S3FileStore(parse_url(normal_url(target)))
+
+    def put(entry: FileEntry) -> None:
+        if entry.size <= _LARGEST_PUT:
+            store.put_if_absent(entry.path, source / entry.path)
+        else:
+            # boto3 sends no condition with an upload in parts.
+            bring(str(source), target, [entry])
+
+    all_in_parallel(put, files)
 
 
 def _make_folders(root: Path, files: Sequence[FileEntry]) -> None:

@@ -16,8 +16,8 @@ import pytest
 
 from statecore.errors import CheckpointRefusedError
 from statecore.queries.copying.clone import clone
-from statecore.queries.copying.staging import staged
-from statecore.queries.copying.transfer import bring
+from statecore.queries.copying.staging import _S3, staged
+from statecore.queries.copying.transfer import bring, create
 from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.queries.reading.files import INCOMPLETE, files_below
 from statecore.storage import FileEntry, open_store
@@ -28,7 +28,7 @@ from tests.unit.queries.handmade import Handmade, Operator, make
 ATTEMPT = """
 import sys, time
 from pathlib import Path
-from statecore.queries.copying.staging import staged
+from statecore.queries.copying.staging import _S3, staged
 with staged(sys.argv[1], sys.argv[2]) as place:
     (Path(place.folder) / "half").write_text("half of a checkpoint")
     print(place.folder, flush=True)
@@ -158,7 +158,12 @@ class TestS3:
                 order.extend(entry.path.split("/")[0] for entry in files)
             return bring(source, target, files, *report)
 
+        def created(folder: Path, target: str, files: list[FileEntry]) -> None:
+            order.extend(entry.path.split("/")[0] for entry in files)
+            create(folder, target, files)
+
         monkeypatch.setattr(staging, "bring", watched)
+        monkeypatch.setattr(staging, "create", created)
         clone(open_checkpoint(str(made.root)), s3_url)
         assert list(dict.fromkeys(order))[-4:] == ["metadata", "offsets", "statecore-origin.json", "commits"]
 
@@ -187,3 +192,37 @@ class TestS3:
         # The other one's checkpoint is as it was.
         assert open_checkpoint(s3_url).batch == 1
         assert open_store(s3_url).size("state/0/1/2.delta")
+
+    @pytest.mark.parametrize("ended", [False, True], ids=["while it works", "when it has ended"])
+    def test_of_two_attempts_the_first_overwrites_nothing_of_the_second(
+        self, made: Handmade, s3_url: str, ended: bool
+    ) -> None:
+        source, path = str(made.root), "state/0/0/2.delta"
+        right = open_store(source).read(path)
+        with pytest.raises(CheckpointRefusedError, match="found another attempt"), staged(s3_url, source) as first:
+            first.store.write(path, b"of an older batch")
+            with staged(s3_url, source) as second:
+                second.take(source, files_below(source))
+                if not ended:
+                    with pytest.raises(CheckpointRefusedError, match="found another attempt"):
+                        first.publish()  # type: ignore[attr-defined]
+        assert open_checkpoint(s3_url).batch == 1
+        assert open_store(s3_url).read(path) == right
+
+    def test_an_attempt_does_not_end_that_of_another(
+        self, made: Handmade, s3_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The second begins while the first writes its logs, which make it a checkpoint."""
+        source, others = str(made.root), []
+        write = _S3._create
+
+        def begin_another(first: _S3, files: list[FileEntry]) -> None:
+            write(first, files)
+            if files and files[0].path.startswith("commits/") and not others:
+                others.append(_S3(s3_url, first.folder))
+                others[0].claim()
+
+        monkeypatch.setattr(_S3, "_create", begin_another)
+        with pytest.raises(CheckpointRefusedError, match="found another attempt"):
+            clone(open_checkpoint(source), s3_url)
+        assert others and open_store(s3_url).size(INCOMPLETE)
