@@ -96,16 +96,16 @@ class Attack:
         assert rows, f"no row of {table.name} to copy"
         names = [column.name for column in columns if column.name not in ("job", "name")]
         forged = {
-            column.name: values[0] for column in columns if column.name in names and (values := self._forged(column))
+            column.name: written[0] for column in columns if column.name in names and (written := self._forged(column))
         }
         for row in rows:
-            for changes in ({}, forged):
+            for changes in (dict[str, Any](), forged):
                 self._number += 1
                 keys: dict[str, Any] = {
                     column.name: self._new_key(column) for column in table.primary_key if column.name != "job"
                 }
-                values = row | changes | keys
-                given = {column.name: values[column.name] for column in columns}
+                copied = row | changes | keys
+                given = {column.name: copied[column.name] for column in columns}
                 # Where the job is the key, the old row goes first.
                 room = [] if keys else [delete(table).where(table.c.job == row["job"])]
                 done += attempt(login, *room, insert(table).values(**given).inline())

@@ -213,7 +213,8 @@ class TestS3:
         self, made: Handmade, s3_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The second begins while the first writes its logs, which make it a checkpoint."""
-        source, others = str(made.root), []
+        source = str(made.root)
+        others: list[_S3] = []
         write = _S3._create
 
         def begin_another(first: _S3, files: list[FileEntry]) -> None:
