@@ -119,8 +119,15 @@ PROOFS: dict[str, tuple[str, ...]] = {
         # SIGSTOP of the JVM.
         f"{_DRIVER}/test_hang.py",
     ),
-    "Programs have their own rights.": (f"{_POSTGRES}/catalog/test_roles.py", f"{_DRIVER}/test_environment.py"),
+    "Programs have their own rights.": (
+        f"{_POSTGRES}/catalog/test_roles.py",
+        # Every grant that the database has.
+        f"{_POSTGRES}/catalog/test_attacks.py",
+        f"{_DRIVER}/test_environment.py",
+    ),
     "Job files are pinned.": (
+        f"{_UNIT}/runtime/driver/test_permitted_files.py",
+        f"{_UNIT}/operations/changes/test_upgrade.py",
         f"{_SNAPSHOT}/test_job_files.py",
         f"{_UNIT}/runtime/test_job_file_check.py",
         f"{_UNIT}/cli/test_register.py",
