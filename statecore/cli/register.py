@@ -20,7 +20,7 @@ from statecore.queries.job.start import adopt
 from statecore.queries.reading.files import canonical_url
 from statecore.snapshot.job_files import keep_job_file, read_job_file, read_source
 from statecore.snapshot.settings import DriverSettings
-from statecore.storage import open_store
+from statecore.storage import open_store, require_conditional_puts
 
 _NEW = "Required for a new job."
 _PAIRS = "Others stay; key= removes one."
@@ -95,6 +95,7 @@ def register_job(
             DriverSettings.from_conf(_with({}, confs))
             new = read_source(definition["artifact"])
             _check(definition["artifact"], new, _with({}, settings), asked_kind)
+            require_conditional_puts(open_store(definition["store"]))
             _adopt(name, definition, 0)
             job = opened.jobs.register(
                 name,
@@ -114,6 +115,7 @@ def register_job(
                 path = given.get("artifact", known.artifact)
                 source_now = read_source(path) if source is None else source
                 _check(path, source_now, _with(known.settings, settings), type(kind))
+            require_conditional_puts(open_store(given.get("store", known.store)))
             with alone(opened.leases, name) as owner:
                 known = opened.jobs.get(name)
                 _require_free_of(opened.generations, known, given)

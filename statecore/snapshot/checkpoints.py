@@ -9,6 +9,7 @@
     <root>/artifacts/<sha256>/<name>              job files, as they ran
     <root>/generations/<number>                   the newest run of the driver
     <root>/claims/<token>.json                    readers of a checkpoint or savepoint, see ``snapshot.claims``
+    <root>/conditional-puts.json                  the storage has passed ``storage.conditional_put``
     <root>/job.json                               the job's definition, see ``snapshot.job_definition``
 
 Reading a file that a manifest names raises MissingFileError when it does not exist, and CorruptFileError when its size

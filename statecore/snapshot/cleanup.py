@@ -19,11 +19,13 @@ from statecore.snapshot.claims import remove_expired
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.references import Named, References
 from statecore.storage import FileEntry, in_batches
+from statecore.storage.conditional_put import RACES
 
 REWRITTEN = "rewritten-"
 """The beginning of the names of the folders that rewrites write to; an epoch is not part of them."""
-# Files that manifests name, and rows staged for sinks. State has a folder for each epoch.
-_STATE, _FLAT = "state", ("progress", "artifacts", "_staged")
+# Files that manifests name, rows staged for sinks, and what a killed check of conditional puts left. State has a folder
+# for each epoch.
+_STATE, _FLAT = "state", ("progress", "artifacts", "_staged", RACES)
 # Where killed writers may leave temporary files.
 _SWEPT = (*_FLAT, "manifests", "savepoints", "claims", "generations", "_published")
 _EPOCH = re.compile(r"^(?:state/[^/]+|progress/\d+|_staged)/(\d+)-(\d+)\b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statecore.extras import require
 from statecore.storage.base import FileEntry, FileStore, in_batches, safe_path
+from statecore.storage.conditional_put import require_conditional_puts
 from statecore.storage.local import LocalFileStore
 from statecore.storage.urls import parse_url, resolve_url, split_url
 
@@ -13,6 +14,7 @@ __all__ = [
     "LocalFileStore",
     "in_batches",
     "open_store",
+    "require_conditional_puts",
     "resolve_url",
     "safe_path",
     "split_url",

@@ -66,7 +66,7 @@ REMOVALS = (
         "statecore/storage/local.py",
         "os.link(temporary, target)",
         "os.replace(temporary, target)",
-        "tests/unit/storage/test_storage_contract.py::test_a_lost_put_if_absent_changes_nothing",
+        "tests/unit/storage/test_local_store.py::test_no_write_leaves_a_temporary_file_behind_whether_it_wins_or_loses",
     ),
     Removal(
         3,
@@ -75,6 +75,20 @@ REMOVALS = (
         "        if False:\n",
         "tests/unit/snapshot/test_checkpoints.py"
         "::test_a_driver_that_slept_until_its_epoch_was_cleaned_up_cannot_commit_it_again",
+    ),
+    Removal(
+        3,
+        "statecore/storage/conditional_put.py",
+        "            if len(winners) != 1:\n",
+        "            if False:\n",
+        "tests/unit/storage/test_conditional_put.py",
+    ),
+    Removal(
+        3,
+        "statecore/runtime/generation/claim.py",
+        "        require_conditional_puts(store.files)\n",
+        "",
+        "tests/unit/runtime/generation/test_claim.py",
     ),
     Removal(
         4,

@@ -18,21 +18,29 @@ import boto3
 import pytest
 from botocore.loaders import create_loader
 
+from statecore.storage.s3_client import _client_of
 from tests.support.paths import REPO
 
-SECRET = "secret-of-the-tests"
+USER, SECRET = "tests", "secret-of-the-tests"
 
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """URL of the server; the environment of this process and of those it starts leads boto3 there, nowhere else."""
-    with s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
+    with s3_server() as endpoint, boto3_led_to(endpoint):
+        yield endpoint
+
+
+@contextmanager
+def boto3_led_to(endpoint: str) -> Iterator[None]:
+    """Lead boto3 to an endpoint, in this process and in those that it starts, with a new client."""
+    with pytest.MonkeyPatch.context() as patch:
         for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3"):
             patch.delenv(name, raising=False)
         for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
             patch.setenv(name, os.devnull)
         patch.setenv("AWS_ENDPOINT_URL", endpoint)
-        patch.setenv("AWS_ACCESS_KEY_ID", "tests")
+        patch.setenv("AWS_ACCESS_KEY_ID", USER)
         patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
         # boto3 reads the one, other programs the other.
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
@@ -40,7 +48,9 @@ def s3_endpoint() -> Iterator[str]:
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
         # Each client of a test reads the descriptions of the API anew otherwise, which takes longer than the test.
         patch.setattr("botocore.session.create_loader", lru_cache(create_loader))
-        yield endpoint
+        _client_of.cache_clear()
+        yield
+    _client_of.cache_clear()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 import zipfile
@@ -26,7 +25,8 @@ from statecore.cli import app
 from statecore.cluster import cluster_for
 from statecore.cluster.standalone import StandaloneSettings
 from statecore.operations.submit import DRIVER_CATALOG_VARIABLE
-from statecore.storage import LocalFileStore, open_store
+from statecore.storage import open_store
+from statecore.storage.conditional_put import RACES
 from tests.support.compose import COMPOSE, LISTENERS, OURS, RAW, SERVICES, addresses, commands
 from tests.support.paths import REPO
 
@@ -172,18 +172,7 @@ def test_storage_init_makes_a_bucket_and_tries_conditional_puts(s3_endpoint: str
     command = [sys.executable, *SERVICES["storage-init"]["command"][1:]]
     for _ in range(2):  # the second time changes nothing
         subprocess.run(command, cwd=REPO, env={**os.environ, "PYTHONPATH": str(REPO)}, check=True, timeout=180)
-    assert open_store("s3://statecore").list("probes") == []
-
-
-def test_storage_that_lets_two_drivers_commit_an_epoch_is_found_out(tmp_path: Path) -> None:
-    probe = runpy.run_path(str(REPO / "docker" / "prepare_storage.py"))["puts_that_succeed"]
-
-    class Careless(LocalFileStore):
-        def put_if_absent(self, path: str, data: bytes) -> None:
-            self.write(path, data)
-
-    assert probe(LocalFileStore(str(tmp_path))) == 1
-    assert probe(Careless(str(tmp_path))) == 8
+    assert open_store("s3://statecore").list(RACES) == []
 
 
 def test_the_broker_tells_containers_and_this_machine_where_to_find_it() -> None:

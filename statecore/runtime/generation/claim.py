@@ -6,6 +6,7 @@ from statecore.catalog import Catalog, GenerationRecord
 from statecore.errors import CatalogError, CommitError, StatecoreError
 from statecore.runtime.generation.failures import record_failure
 from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.storage import require_conditional_puts
 
 
 def claim(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
@@ -18,6 +19,7 @@ def claim(catalog: Catalog, job: str, generation: int) -> GenerationRecord:
                 f"expected {generation}, which this driver was launched for; let the supervisor launch drivers"
             )
         store = CheckpointStore.at(catalog.jobs.get(job).store)
+        require_conditional_puts(store.files)
         _catch_up(catalog, newest, store)
         store.claim_generation(generation)
     except CommitError:

@@ -13,6 +13,8 @@ from statecore.catalog import Catalog
 from statecore.catalog.audit import this_user
 from statecore.snapshot.job_files import read_job_file
 from statecore.storage import open_store
+from tests.support.proxy import heedless, proxy_to
+from tests.support.s3 import boto3_led_to
 from tests.support.shell import Done, assert_refused, run
 
 
@@ -53,6 +55,20 @@ class TestJob:
         assert (job.desired_state, job.parallelism, job.max_parallelism) == ("running", 2, 128)
         assert (job.store, job.artifact) == (str(tmp_path / "store"), str(tmp_path / "job.py"))
         assert (dict(job.settings), dict(job.conf)) == ({"input": "a=b"}, {"spark.x": "1"})
+
+    @pytest.mark.parametrize("is_new", [True, False])
+    def test_a_store_that_tells_two_writers_that_they_created_a_file_is_refused(
+        self, tmp_path: Path, s3_endpoint: str, s3_url: str, is_new: bool
+    ) -> None:
+        if not is_new:
+            assert self.register(tmp_path).returncode == 0
+        with proxy_to(s3_endpoint) as proxy, boto3_led_to(proxy.url):
+            proxy.always = heedless
+            done = self.register(tmp_path, "--store", s3_url)
+        assert_refused(done, f"found that {s3_url} told", "use a storage, or a newer release of it")
+        with Catalog(f"sqlite:///{tmp_path}/catalog.db") as catalog:
+            assert [job.store for job in catalog.jobs.all()] == ([] if is_new else [str(tmp_path / "store")])
+        assert open_store(s3_url).folders("job-files") == []
 
     def test_registering_again_changes_the_definition_but_not_what_is_wanted(self, tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path}/catalog.db"

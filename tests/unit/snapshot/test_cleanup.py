@@ -71,6 +71,7 @@ def test_files_of_attempts_that_were_never_committed_go(store: CheckpointStore, 
         "progress/000009/000001-000000000003-offsets-3",
         "artifacts/def/job.py",
         "_staged/1-3-alerts-00000-lost.parquet",
+        "conditional-puts/killed/01",
     ]
     for path in lost:
         ref(store, path)

@@ -20,7 +20,7 @@ from statecore.cluster.ports import free_ports
 from statecore.errors import AlreadyExistsError, MissingFileError, StorageError
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.storage import FileStore, open_store, s3_client
-from tests.support.proxy import Fault, Proxy, ProxyHandler, lost_answer, passed_on, proxy_to, refusal, torn_answer
+from tests.support.proxy import Fault, Proxy, ProxyHandler, heedless, lost_answer, proxy_to, refusal, torn_answer
 from tests.support.s3 import SECRET
 from tests.support.waiting import PATIENCE_S
 
@@ -168,10 +168,6 @@ class TestConditionalPuts:
     def test_a_storage_that_does_not_heed_them_is_refused_before_a_driver_works_on_it(
         self, store: FileStore, proxy: Proxy
     ) -> None:
-        def heedless(request: ProxyHandler) -> None:
-            del request.headers["If-None-Match"]
-            passed_on(request)
-
         CheckpointStore(store).claim_generation(1)
         proxy.always = heedless
         assert "overwrites an existing file on a conditional put" in complaint(
