@@ -18,7 +18,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Some containers set it. Each of hundreds of processes would then compile all its modules anew: 4 s instead of none.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java classes kafka demo stop unit test part stories nightly e2e queries chaos bench policies docs lint audit invariants migration pictures clean
+.PHONY: help setup java classes kafka s3mock versitygw demo stop unit test part stories nightly e2e queries chaos bench policies docs lint audit invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -27,7 +27,7 @@ help:
 	@echo "make demo QUERY=1    the same with a query of Spark's own: its checkpoint from 2 to 6 state partitions"
 	@echo "make demo KAFKA=1    the same with Kafka: flights come through a topic, alerts go into one; needs Maven"
 	@echo "make unit            the quick tests, which need only Python"
-	@echo "make test            every promise once: what make unit runs, then Spark, PostgreSQL, Kafka, Airflow, a browser"
+	@echo "make test            every promise once: what make unit runs, then Spark, PostgreSQL, Kafka, S3, Airflow, a browser"
 	@echo "make part FOLDERS=…  some folders of make test, where several machines share it"
 	@echo "make stories         two stories through a whole Airflow: a rescale from the form and back, and an outage"
 	@echo "make nightly         every test there is, all stories and queries included; takes hours"
@@ -42,6 +42,8 @@ help:
 	@echo "make docs            build the documentation and its API reference into .run/site"
 	@echo "make lint            ruff, mypy, import-linter"
 	@echo "make kafka           fetch the jars that tests and the demo with Kafka need, by Maven"
+	@echo "make s3mock          fetch the S3 server that tests refuse, by Maven"
+	@echo "make versitygw       compile the S3 server that make nightly tests stores on, by Go"
 	@echo "make audit           look the packages of requirements.lock up in a database of vulnerabilities; needs the network"
 	@echo "make invariants      take each invariant's keeper away; a test must fail"
 	@echo "make migration NAME=\"what changes\"   write a revision for a change of the catalog's tables"
@@ -56,7 +58,7 @@ $(VENV)/.installed: requirements.lock pyproject.toml scripts/check_prerequisites
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --no-compile --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --no-index --no-deps --no-build-isolation -e .
-	@command -v mvn >/dev/null || echo "found no mvn: only tests and the demo with Kafka need it (make kafka)"
+	@command -v mvn >/dev/null || echo "found no mvn: only the demo with Kafka and some tests need it (make kafka s3mock)"
 	@# On all cores, where pip would use one. Only for speed: what does not compile here does no harm until it is imported.
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib statecore plugins benchmarks examples stack || true
 	@touch $@
@@ -75,23 +77,46 @@ $(CLASSES): $(VENV)/.installed scripts/archive_classes.py | java
 
 classes: $(CLASSES)
 
+# Fetches by Maven, into $(VENV)/$(1), the jars of the profiles $(2) of scripts/$(1)/pom.xml.
+define fetched
+rm -rf $(VENV)/$(1) && \
+	for part in $(2); do \
+		mvn --quiet --batch-mode -Dstyle.color=never --file scripts/$(1)/pom.xml --activate-profiles $$part \
+			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(VENV)/$(1)/$$part || exit 1; \
+	done && \
+	(cd $(VENV)/$(1) && sha256sum --quiet --check $(CURDIR)/scripts/$(1)/SHA256SUMS && \
+		[ $$(ls */*.jar | wc -l) -eq $$(wc -l <$(CURDIR)/scripts/$(1)/SHA256SUMS) ] || \
+		{ echo "found other jars than those of scripts/$(1)/SHA256SUMS; expected exactly those; correct it or pom.xml" >&2; exit 1; }) && \
+	touch $@
+endef
+
 # Only tests and the demo with Kafka need them: whoever runs jobs has Spark fetch its connector.
 BROKER := $(VENV)/kafka
 
 $(BROKER)/.fetched: scripts/kafka/pom.xml scripts/kafka/SHA256SUMS $(VENV)/.installed
 	@command -v mvn >/dev/null || { echo "found no mvn: without it no test and no demo with Kafka; apt-get install maven (or brew install maven)"; exit 0; }; \
 	echo "fetching Spark's connector for Kafka, and a broker to test with" && \
-	rm -rf $(BROKER) && \
-	for part in connector broker; do \
-		mvn --quiet --batch-mode -Dstyle.color=never --file scripts/kafka/pom.xml --activate-profiles $$part \
-			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(BROKER)/$$part || exit 1; \
-	done && \
-	(cd $(BROKER) && sha256sum --quiet --check $(CURDIR)/scripts/kafka/SHA256SUMS && \
-		[ $$(ls */*.jar | wc -l) -eq $$(wc -l <$(CURDIR)/scripts/kafka/SHA256SUMS) ] || \
-		{ echo "found other jars than those of scripts/kafka/SHA256SUMS; expected exactly those; correct it or pom.xml" >&2; exit 1; }) && \
-	touch $@
+	$(call fetched,kafka,connector broker)
 
 kafka: $(BROKER)/.fetched
+
+# Only a test needs it: an S3 server that lets two writers win.
+$(VENV)/s3mock/.fetched: scripts/s3mock/pom.xml scripts/s3mock/SHA256SUMS $(VENV)/.installed
+	@command -v mvn >/dev/null || { echo "found no mvn: without it no test of a store with two winners; apt-get install maven (or brew install maven)"; exit 0; }; \
+	echo "fetching S3Mock to test with" && \
+	$(call fetched,s3mock,server)
+
+s3mock: $(VENV)/s3mock/.fetched
+
+# Only nightly tests need it, because to compile it takes minutes: a second S3 server that keeps its promises.
+VERSITYGW := v1.8.0
+
+$(VENV)/versitygw/$(VERSITYGW)/versitygw: $(VENV)/.installed
+	@command -v go >/dev/null || { echo "found no go: without it no test on a second S3 server; install Go 1.25 or newer"; exit 0; }; \
+	echo "compiling versitygw to test with; this takes a few minutes the first time" && \
+	GOBIN=$(CURDIR)/$(@D) go install github.com/versity/versitygw/cmd/versitygw@$(VERSITYGW) && touch $@
+
+versitygw: $(VENV)/versitygw/$(VERSITYGW)/versitygw
 
 demo: java $(CLASSES) $(if $(KAFKA),kafka)
 	@$(BIN)/python -m examples.demo $(if $(QUERY),--query) $(if $(KAFKA),--kafka) $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
@@ -107,11 +132,11 @@ unit: setup
 	@$(UNIT) -m "unit and not nightly"
 
 # Two at a time: each starts programs that run beside it.
-test: unit $(CLASSES) kafka
+test: unit $(CLASSES) kafka s3mock
 	@$(PYTEST) 2 -m "not unit and not nightly and not queries and not e2e"
 
 # Some folders of `make test`, where several machines share them.
-part: $(CLASSES) kafka
+part: $(CLASSES) kafka s3mock
 	@$(PYTEST) 2 -m "not nightly" $(FOLDERS)
 
 # One after the other in one Airflow; each goes on from what the one before has left, so the first failure ends it.
@@ -123,7 +148,7 @@ stories: $(CLASSES)
 	@$(STORIES) -m "not nightly"
 
 # The floor is what all unit tests cover, rounded down. Tracing them takes as long again, so `make unit` does not.
-nightly: $(CLASSES) kafka
+nightly: $(CLASSES) kafka s3mock versitygw
 	@ALL_EXAMPLES=1 $(UNIT) -m unit --cov=statecore --cov-report=term:skip-covered --cov-fail-under=87
 	@ALL_EXAMPLES=1 $(PYTEST) 2 -m "not unit and not e2e"
 	@$(STORIES)

@@ -43,6 +43,8 @@ PROOFS: dict[str, tuple[str, ...]] = {
         f"{_EXACTLY_ONCE}::test_a_second_commit_of_an_epoch_is_refused",
         f"{_SNAPSHOT}/test_checkpoints.py"
         "::test_a_driver_that_slept_until_its_epoch_was_cleaned_up_cannot_commit_it_again",
+        f"{_UNIT}/storage/test_conditional_put.py",
+        "tests/s3/storage/test_two_winners.py",
     ),
     "4": (
         f"{_UNIT}/runtime/worker/test_state.py",

@@ -15,6 +15,7 @@ MARKS = {
     "spark": "starts Spark",
     "postgres": "starts PostgreSQL's server, and Spark where a job writes to it",
     "kafka": "starts a Kafka broker, and Spark where a job reads from it; needs the jars of `make kafka`",
+    "s3": "starts S3 servers; needs Java and the jar of `make s3mock`, nightly also the program of `make versitygw`",
     "airflow": "imports or starts Airflow, and what its steps need",
     "browser": "starts Airflow's API server and Chromium",
     "queries": "starts Spark; every kind of query on every provider; make queries",
