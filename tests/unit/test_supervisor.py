@@ -383,7 +383,7 @@ def test_what_a_dead_driver_started_is_ended_with_it(
 def test_a_job_file_is_checked_for_those_who_ask(catalog: Catalog, launch, tmp_path: Path) -> None:
     request = catalog.requests.send("j", "check_job_file", {"artifact": str(tmp_path / "none.py")}, "1").id
     until(Supervisor(catalog, tmp_path, launch=launch), lambda: catalog.requests.get(request).state == "failed")
-    assert "found no job file" in str(catalog.requests.get(request).error)
+    assert "registered for the job before" in str(catalog.requests.get(request).error)
 
 
 def test_a_driver_that_cannot_be_started_fails_its_generation(
