@@ -100,8 +100,8 @@ def safe_path(path: str) -> str:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\0" in path or "\\" in path:
         raise UnsafePathError(
-            f"found the path {path!r}; expected a relative path that stays below the root of its store; "
-            "check the origin of the manifest that names it"
+            f"found the path {path!r}; expected a relative path that stays below the root of its store, without a "
+            "backslash; check the origin of the manifest or argument that names it"
         )
     return path
 

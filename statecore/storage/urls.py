@@ -76,11 +76,22 @@ def parse_url(url: str) -> Place:
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Return the URL of a file's or folder's parent, and its name there; ConfigurationError for a root."""
+    """Return the URL of a file's or folder's parent, and its name there.
+
+    Raises:
+        ConfigurationError: The URL is that of a root, or the name has a backslash, which no path of a store may have.
+
+    """
     place = parse_url(url)
     if not place.parts:
         raise ConfigurationError(
             f"found {redacted(url)!r}, a root; expected a file or folder below a root; add its path"
+        )
+    if "\\" in place.parts[-1]:
+        # Not as a `repr`, which would double the backslash.
+        raise ConfigurationError(
+            f"found a backslash in the last name of the path {redacted(url)}; expected names without one, and / "
+            "between them; correct the path, or rename the file or folder"
         )
     return Place(place.scheme, place.bucket, place.parts[:-1]).url, place.parts[-1]
 

@@ -42,7 +42,7 @@ from statecore.queries.reading.files import (
 )
 from statecore.queries.reading.operators import moved_metadata, versioned_metadata
 from statecore.queries.reading.origin import ORIGIN
-from statecore.storage import FileEntry, LocalFileStore, open_store
+from statecore.storage import FileEntry, LocalFileStore, open_store, split_url
 from statecore.storage.parallel import all_in_parallel
 from statecore.storage.urls import normal_url, parse_url
 from statecore.storage.workspaces import workspace
@@ -185,11 +185,13 @@ def staged(target: str, source: str) -> Iterator[Staging]:
 
     Raises:
         CheckpointRefusedError: The target exists, lies in the source or around it, or another attempt is at work.
-        ConfigurationError: The URL of the target is none.
+        ConfigurationError: The URL of the target is none, or that of a root.
         StorageError: The storage fails.
 
     """
     place = str(local_path(target)) if is_local(target) else open_store(normal_url(target)).url
+    # Refuses what no later listing could name, such as a root.
+    split_url(place)
     _refuse_overlap(place, source)
     with _locally(place) if is_local(place) else _in_s3(place) as staging:
         yield staging

@@ -28,6 +28,18 @@ def made(tmp_path: Path) -> Handmade:
     )
 
 
+@pytest.mark.parametrize("command", ["checkpoint show", "savepoint show", "savepoint verify"])
+def test_a_backslash_in_a_path_is_named(made: Handmade, command: str) -> None:
+    path = made.root.rename(made.root.with_name("check\\point"))
+    assert_refused(run(*command.split(), path), f"found a backslash in the last name of the path {path}; expected ")
+
+
+def test_a_backslash_in_a_target_is_named_before_anything_is_copied(made: Handmade, tmp_path: Path) -> None:
+    target = tmp_path / "tar\\get"
+    assert_refused(run("checkpoint", "clone", made.root, target), f"of the path {target}; expected ")
+    assert [each.name for each in tmp_path.iterdir()] == ["checkpoint"]
+
+
 class TestShow:
     def test_it_prints_what_a_checkpoint_holds(self, made: Handmade) -> None:
         done = run("checkpoint", "show", made.root)

@@ -68,6 +68,18 @@ def test_a_url_is_split_into_its_parent_and_its_last_name(url: str, parent: str,
     assert split_url(url) == (parent, name)
 
 
+@pytest.mark.parametrize("url", ["/data/a\\b", "s3://bucket/a\\b", "file:///data/a%5Cb"])
+def test_a_backslash_is_refused_with_the_path_as_it_was_given(url: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        split_url(url)
+    assert str(raised.value).startswith(f"found a backslash in the last name of the path {url}; expected ")
+    assert "manifest" not in str(raised.value)
+
+
+def test_a_backslash_in_a_folder_further_up_does_no_harm() -> None:
+    assert split_url("/a\\b/c") == ("/a\\b", "c")
+
+
 def test_a_relative_path_is_split_as_seen_from_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
