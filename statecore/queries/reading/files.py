@@ -1,42 +1,26 @@
-r"""Lists and reads the files of a checkpoint; verifies them against the checksum files beside them.
-
-Two kinds of checksum files lie beside a file ``N``; each is optional:
-
-- ``.N.crc``, by Hadoop's local file system: the bytes ``crc\0``, the size of a chunk, a CRC-32 for each chunk, all
-  integers big-endian;
-- ``N.crc``, by Spark 4.1 and newer: JSON with the size of the file and its CRC-32C.
-
-Spark refuses to read a file that differs from one of them.
-"""
+"""Lists and reads the files of a checkpoint; verifies them against the checksum files beside them."""
 
 from __future__ import annotations
 
 import os
 import re
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 
-import google_crc32c
-import msgspec
-
 from statecore.errors import CheckpointDamagedError, ConfigurationError, MissingFileError
+from statecore.queries.reading.checksums import (
+    agrees_with_hadoops,
+    agrees_with_sparks,
+    is_compared_with_hadoops,
+    is_compared_with_sparks,
+    is_state,
+)
 from statecore.storage import FileEntry, FileStore, open_store, split_url
 from statecore.storage.urls import normal_url, parse_url
 
 INCOMPLETE = ".statecore-incomplete"
 """An object of this name says that a checkpoint in S3 is not whole."""
 
-_MAGIC = b"crc\0"
-_HEADER_BYTES = 8
-_CHECKSUM_BYTES = 4
-_CHECKSUMS = 1 << 8 * _CHECKSUM_BYTES
 _HIDDEN_CHECKSUM = re.compile(r"(?:.*/)?\.[^/]+\.crc")
-
-
-class _SparksChecksum(msgspec.Struct):
-    mainFileSize: int
-    value: int
 
 
 def spark_url(url: str) -> str:
@@ -120,29 +104,45 @@ def read_checked(store: FileStore, path: str) -> bytes:
             f"found no file {path} in the checkpoint {store.url}; expected it beside the others of its batch; restore "
             "the checkpoint from a clone or a backup"
         ) from None
-    for problem in _problems(store, path, data):
-        raise CheckpointDamagedError(
-            f"found {path} in the checkpoint {store.url} {problem}; expected the bytes that Spark wrote; restore the "
-            "checkpoint from a clone or a backup"
-        )
+    _require_agreement(store, path, data)
     return data
 
 
-def _problems(store: FileStore, path: str, data: bytes) -> Iterator[str]:
-    of_hadoop, of_spark = (_optional(store, each) for each in checksum_paths(path)[:2])
-    if of_hadoop is not None and not _agrees(of_hadoop, data):
-        yield "different from its checksum file of Hadoop"
-    if of_spark is not None:
-        try:
-            recorded = msgspec.json.decode(of_spark, type=_SparksChecksum)
-        except msgspec.MsgspecError:
-            yield "beside a checksum file that is not Spark's"
-        else:
-            if recorded.mainFileSize != len(data):
-                yield f"with {len(data):,} bytes, and {recorded.mainFileSize:,} in its checksum file"
-            # Java writes it as a signed number.
-            elif recorded.value % _CHECKSUMS != google_crc32c.value(data):
-                yield "different from its checksum file of Spark"
+def _require_agreement(store: FileStore, path: str, data: bytes) -> None:
+    """Check that a file agrees with the checksums beside it: for state, with those that Spark compares, or with one."""
+    hadoops, sparks, _ = checksum_paths(path)
+    of_hadoop, of_spark = _optional(store, hadoops), _optional(store, sparks)
+    agrees = {
+        hadoops: None if of_hadoop is None else agrees_with_hadoops(of_hadoop, data),
+        sparks: None if of_spark is None else agrees_with_sparks(of_spark, data),
+    }
+    is_compared = {
+        hadoops: of_hadoop is not None and is_local(store.url) and is_compared_with_hadoops(path, of_hadoop),
+        sparks: is_compared_with_sparks(path),
+    }
+    for checksum in (each for each, agreement in agrees.items() if agreement is False):
+        # An agreement with the other one proves the bytes: this one is of another attempt at the batch.
+        if is_compared[checksum] or not (is_state(path) and True in agrees.values()):
+            raise CheckpointDamagedError(
+                f"found {path} in the checkpoint {store.url} different from its checksum file {checksum}; expected the "
+                f"two to agree, {_advice(path, checksum, is_compared=is_compared[checksum])}"
+            )
+
+
+def _advice(path: str, checksum: str, *, is_compared: bool) -> str:
+    restore = "restore the checkpoint from a clone or a backup"
+    if is_compared:
+        return f"because Spark 4.3 compares them and refuses the file; {restore}"
+    if is_state(path) and not is_hidden_checksum(checksum):
+        return (
+            "although Spark 4.3 reads the file without comparing them: in state checkpoint format 1, a repeated batch "
+            f"may leave the checksum of another attempt (SPARK-56461); remove {checksum} if the batch was repeated; "
+            f"otherwise {restore}"
+        )
+    return (
+        f"although Spark 4.3 reads the file without comparing them; remove {checksum} if you know that the file is "
+        f"right, as after an edit; otherwise {restore}"
+    )
 
 
 def _optional(store: FileStore, path: str) -> bytes | None:
@@ -150,13 +150,3 @@ def _optional(store: FileStore, path: str) -> bytes | None:
         return store.read(path)
     except MissingFileError:
         return None
-
-
-def _agrees(checksums: bytes, data: bytes) -> bool:
-    chunk = int.from_bytes(checksums[len(_MAGIC) : _HEADER_BYTES])
-    if not checksums.startswith(_MAGIC) or chunk == 0:
-        return False
-    actual = b"".join(
-        zlib.crc32(data[start : start + chunk]).to_bytes(_CHECKSUM_BYTES) for start in range(0, len(data), chunk)
-    )
-    return actual == checksums[_HEADER_BYTES:]
