@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import msgspec
 
+from statecore.errors import CheckpointDamagedError
 from statecore.queries.progress import Done, Report, quiet, steps
 from statecore.queries.providers.recorded_rows import recorded_rows
-from statecore.queries.reading.checkpoint import SparkCheckpoint
+from statecore.queries.reading.checkpoint import ATTEMPTS, SparkCheckpoint, has_changed, open_checkpoint
 from statecore.queries.reading.files import files_below
 from statecore.queries.reading.logs import OffsetLog
 from statecore.queries.reading.operators import AGGREGATION, GROUPS, JOIN, StatefulOperator
@@ -121,7 +122,7 @@ class ShownCheckpoint:
 
 
 def show(checkpoint: SparkCheckpoint, report: Report = quiet) -> ShownCheckpoint:
-    """Describe a checkpoint.
+    """Describe a checkpoint; at a newer batch, if its query goes on meanwhile and removes what this one needs.
 
     Args:
         checkpoint: The checkpoint.
@@ -132,6 +133,17 @@ def show(checkpoint: SparkCheckpoint, report: Report = quiet) -> ShownCheckpoint
         StorageError: The storage fails.
 
     """
+    for left in reversed(range(ATTEMPTS)):
+        try:
+            return _shown(checkpoint, report)
+        except CheckpointDamagedError:
+            if not left or not has_changed(checkpoint):
+                raise
+        checkpoint = open_checkpoint(checkpoint.url)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _shown(checkpoint: SparkCheckpoint, report: Report) -> ShownCheckpoint:
     files = files_below(checkpoint.url)
     sizes, done = _sizes(files), steps(report, sum(len(operator.stores) for operator in checkpoint.operators))
     offsets = checkpoint.offsets[checkpoint.batch]

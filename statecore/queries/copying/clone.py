@@ -19,10 +19,12 @@ from statecore.queries.copying.staging import Staging, staged
 from statecore.queries.copying.transfer import Brought
 from statecore.queries.progress import Report, quiet
 from statecore.queries.reading.checkpoint import (
+    ATTEMPTS,
     COMMITS,
     METADATA,
     OFFSETS,
     SparkCheckpoint,
+    has_changed,
     open_checkpoint,
     require_unchanged,
 )
@@ -31,8 +33,6 @@ from statecore.queries.reading.origin import ORIGIN, origin_of, write_origin
 from statecore.queries.reading.state_files import require_state
 from statecore.storage import FileEntry, LocalFileStore, open_store
 from statecore.storage.urls import normal_url
-
-_ATTEMPTS = 3
 
 # With checksums beside them: `12.delta`, `12_<id>.zip`, `.12.delta.crc`, `12_<id>.zip.crc`, `.12_<id>.zip.crc.crc`.
 _STATE = re.compile(r"state/\d+/\d+(?:/[^/]+)?/\.?(\d+)(?:_[^/.]+)?\.(?:delta|snapshot|zip|changelog)(?:\.crc)*")
@@ -81,24 +81,32 @@ def clone(checkpoint: SparkCheckpoint, target: str, report: Report = quiet, *, r
 
     Raises:
         CheckpointRefusedError: The target exists, lies in the checkpoint or around it, or the query is running.
-        CheckpointDamagedError: Files of the checkpoint are missing.
+        CheckpointDamagedError: Files of the newest committed batch are missing.
         NotProvenError: The clone would name the checkpoint.
         StorageError: The storage fails.
 
-    A running query is detected only if it logs or commits a batch meanwhile.
+    A running query is detected only if it logs or commits a batch meanwhile. It also removes files that it needs no
+    more, at any time. The clone is then begun again, from what is there.
 
     """
-    for left in reversed(range(_ATTEMPTS)):
+    for left in reversed(range(ATTEMPTS)):
         try:
             return _clone(replace(checkpoint, pending=None) if running else checkpoint, target, report, running)
-        except (_ChangedError, MissingFileError, CheckpointDamagedError) as error:
-            # A running query removes old files. What is gone although nothing has changed is damage.
-            if left and (isinstance(error, _ChangedError) or _change(checkpoint) is not None):
-                checkpoint = open_checkpoint(checkpoint.url)
-            elif isinstance(error, MissingFileError):
-                raise CheckpointDamagedError(str(error)) from error
-            else:
+        except MissingFileError as error:
+            if not left:
+                raise CheckpointRefusedError(
+                    f"{str(error).partition('; ')[0]} (files vanished in each of {ATTEMPTS} attempts to copy the "
+                    "checkpoint); expected files that stay while they are copied; raise "
+                    "spark.sql.streaming.minBatchesToRetain of the query, or stop it, then try again"
+                ) from error
+        except _ChangedError:
+            if not left:
                 raise
+        except CheckpointDamagedError:
+            # What is gone although the query has not gone on is damage.
+            if not left or not has_changed(checkpoint):
+                raise
+        checkpoint = open_checkpoint(checkpoint.url)
     raise AssertionError("the last attempt returns or raises")
 
 
@@ -187,20 +195,19 @@ def _clone(checkpoint: SparkCheckpoint, target: str, report: Report, running: bo
         files = [entry for entry in files_below(checkpoint.url) if belongs_into_clone(entry.path, checkpoint)]
         require_state(checkpoint, files)
         brought = place.take(checkpoint.url, files, report)
-        if not running and (change := _change(checkpoint)):
-            raise _ChangedError(str(change))
+        if not running:
+            _require_unchanged(checkpoint)
         write_origin(place.store, origin_of(checkpoint))
         place.settle()
         refuse_names_of(checkpoint.url, place.store, files_below(place.url))
     return _result(checkpoint, place, brought)
 
 
-def _change(checkpoint: SparkCheckpoint) -> CheckpointRefusedError | None:
+def _require_unchanged(checkpoint: SparkCheckpoint) -> None:
     try:
         require_unchanged(checkpoint)
     except CheckpointRefusedError as change:
-        return change
-    return None
+        raise _ChangedError(str(change)) from None
 
 
 def _is_text(path: str) -> bool:

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from statecore.errors import CheckpointDamagedError, CheckpointRefusedError
-from statecore.queries.reading.files import INCOMPLETE, read_checked
+from statecore.errors import CheckpointDamagedError, CheckpointRefusedError, MissingFileError
+from statecore.queries.reading.files import INCOMPLETE, checksum_paths, read_checked
 from statecore.queries.reading.logs import (
     SHUFFLE_PARTITIONS,
     CommitLog,
     OffsetLog,
     json_object,
+    lacks_sources,
     parse_commit,
     parse_offsets,
 )
@@ -38,6 +39,9 @@ PROVIDERS: Mapping[str, str] = {
 }
 
 COMMITS, OFFSETS, SOURCES, STATE, METADATA = "commits", "offsets", "sources", "state", "metadata"
+
+ATTEMPTS = 3
+"""How often a checkpoint is read whose query writes to it meanwhile, and removes files that it needs no more."""
 
 
 class _Metadata(msgspec.Struct):
@@ -98,7 +102,7 @@ class SparkCheckpoint:
 
 
 def open_checkpoint(url: str) -> SparkCheckpoint:
-    """Read the logs and metadata of a checkpoint.
+    """Read the logs and metadata of a checkpoint; again, from its newest batch, if the query goes on meanwhile.
 
     Args:
         url: A local path, ``s3://bucket/prefix`` or ``s3a://bucket/prefix``: a query's ``checkpointLocation``.
@@ -115,25 +119,15 @@ def open_checkpoint(url: str) -> SparkCheckpoint:
             f"found a copy in {store.url} that is not whole; expected a checkpoint; wait for the attempt that writes "
             "it, or repeat an interrupted one"
         )
-    batch, newest = newest_batches(store)
-    if batch is None:
-        # Distinguish a query that has just begun from an unrelated folder.
-        began = newest is not None or store.size(METADATA) is not None
-        raise CheckpointRefusedError(
-            f"found {'no committed batch' if began else 'no checkpoint'} in {store.url}; expected the "
-            "checkpointLocation of a query of Spark, with at least one committed batch; "
-            + ("let the query complete a batch first" if began else "give the folder that contains offsets and commits")
-        )
-    return SparkCheckpoint(
-        url=store.url,
-        store=store,
-        query_id=query_id(store),
-        batch=batch,
-        pending=newest if newest is not None and newest > batch else None,
-        offsets={each: read_offsets(store, each) for each in range(batch, max(batch, newest or 0) + 1)},
-        commit=read_commit(store, batch),
-        operators=read_operators(store, batch),
-    )
+    for left in reversed(range(ATTEMPTS)):
+        listed = _listed(store)
+        try:
+            return _opened(store, *listed)
+        except CheckpointDamagedError:
+            # A running query commits batches between two reads, and removes the logs of old ones.
+            if not left or _listed(store) == listed:
+                raise
+    raise AssertionError("the last attempt returns or raises")
 
 
 def newest_batches(store: FileStore) -> tuple[int | None, int | None]:
@@ -143,14 +137,19 @@ def newest_batches(store: FileStore) -> tuple[int | None, int | None]:
         CheckpointDamagedError: The logs contradict each other.
 
     """
-    committed, logged = max(_batches(store, COMMITS), default=None), max(_batches(store, OFFSETS), default=None)
-    if committed is not None and (logged is None or not committed <= logged <= committed + 1):
-        raise CheckpointDamagedError(
-            f"found commits up to batch {committed} and offsets up to batch {logged} in {store.url}; expected offsets "
-            "up to the newest committed batch or one more; stop the query if it runs; with asynchronous progress "
-            "tracking, run one batch without; otherwise restore the checkpoint from a clone or a backup"
-        )
+    committed, logged = _listed(store)
+    _require_consistent(store, committed, logged)
     return committed, logged
+
+
+def has_changed(checkpoint: SparkCheckpoint) -> bool:
+    """Return whether its query has logged or committed a batch since a checkpoint was opened.
+
+    Raises:
+        StorageError: The storage fails.
+
+    """
+    return _listed(checkpoint.store) != _newest_of(checkpoint)
 
 
 def require_unchanged(checkpoint: SparkCheckpoint) -> None:
@@ -163,8 +162,7 @@ def require_unchanged(checkpoint: SparkCheckpoint) -> None:
         StorageError: The storage fails.
 
     """
-    store, expected = checkpoint.store, (checkpoint.batch, checkpoint.pending or checkpoint.batch)
-    committed, logged = max(_batches(store, COMMITS), default=None), max(_batches(store, OFFSETS), default=None)
+    expected, (committed, logged) = _newest_of(checkpoint), _listed(checkpoint.store)
     if (committed, logged) != expected:
         raise CheckpointRefusedError(
             f"found batch {committed} committed and batch {logged} logged in {checkpoint.url}, and {expected[0]} and "
@@ -182,6 +180,78 @@ def read_commit(store: FileStore, batch: int) -> CommitLog:
     """Read the commit of a batch; errors as of ``open_checkpoint``."""
     path = f"{COMMITS}/{batch}"
     return parse_commit(read_checked(store, path), f"{path} in the checkpoint {store.url}")
+
+
+def _opened(store: FileStore, batch: int | None, newest: int | None) -> SparkCheckpoint:
+    _require_consistent(store, batch, newest)
+    if batch is None:
+        # Distinguish a query that has just begun from an unrelated folder.
+        began = newest is not None or store.size(METADATA) is not None
+        raise CheckpointRefusedError(
+            f"found {'no committed batch' if began else 'no checkpoint'} in {store.url}; expected the "
+            "checkpointLocation of a query of Spark, with at least one committed batch; "
+            + ("let the query complete a batch first" if began else "give the folder that contains offsets and commits")
+        )
+    pending = newest if newest is not None and newest > batch else None
+    offsets = {batch: read_offsets(store, batch)}
+    return SparkCheckpoint(
+        url=store.url,
+        store=store,
+        query_id=query_id(store),
+        batch=batch,
+        pending=pending,
+        offsets=offsets if pending is None else {**offsets, pending: _read_pending(store, pending, offsets[batch])},
+        commit=read_commit(store, batch),
+        operators=read_operators(store, batch),
+    )
+
+
+def _read_pending(store: FileStore, batch: int, committed: OffsetLog) -> OffsetLog:
+    """Read the offset log of a batch that is not committed; without a cut one, Spark plans the batch anew."""
+    path, problem = f"{OFFSETS}/{batch}", None
+    try:
+        pending = read_offsets(store, batch)
+        if not lacks_sources(pending, committed):
+            return pending
+    except CheckpointDamagedError as error:
+        problem = error
+        # A whole file beside a wrong checksum is another matter.
+        if _is_whole(store, path, committed):
+            raise
+    raise CheckpointDamagedError(
+        f"found {path} in the checkpoint {store.url} not whole, the log of a batch that is not committed; expected "
+        f"what batch {batch} reads, without which Spark does not start the query; if no sink has rows of batch "
+        f"{batch}, remove {path} and {checksum_paths(path)[0]}: the query then plans the batch anew, maybe with other "
+        "rows; otherwise restore the checkpoint from a clone or a backup"
+    ) from problem
+
+
+def _is_whole(store: FileStore, path: str, committed: OffsetLog) -> bool:
+    try:
+        return not lacks_sources(parse_offsets(store.read(path), path), committed)
+    except CheckpointDamagedError:
+        return False
+    except MissingFileError:
+        # Not cut, but gone: the query may have committed more batches.
+        return True
+
+
+def _require_consistent(store: FileStore, committed: int | None, logged: int | None) -> None:
+    if committed is not None and (logged is None or not committed <= logged <= committed + 1):
+        raise CheckpointDamagedError(
+            f"found commits up to batch {committed} and offsets up to batch {logged} in {store.url}; expected offsets "
+            "up to the newest committed batch or one more; stop the query if it runs; with asynchronous progress "
+            "tracking, run one batch without; otherwise restore the checkpoint from a clone or a backup"
+        )
+
+
+def _listed(store: FileStore) -> tuple[int | None, int | None]:
+    """Return the newest batch in the log of commits, and in that of offsets."""
+    return max(_batches(store, COMMITS), default=None), max(_batches(store, OFFSETS), default=None)
+
+
+def _newest_of(checkpoint: SparkCheckpoint) -> tuple[int, int]:
+    return checkpoint.batch, checkpoint.batch if checkpoint.pending is None else checkpoint.pending
 
 
 def _batches(store: FileStore, log: str) -> list[int]:

@@ -33,6 +33,7 @@ _VERSION = re.compile(r"v([1-9][0-9]{0,8})")
 _NEWEST_OFFSETS = 2
 _NEWEST_COMMITS = 3
 _IDS = "stateUniqueIds"
+_NOTHING = "-"
 
 
 class _OffsetMetadata(msgspec.Struct):
@@ -145,6 +146,19 @@ def parse_offsets(data: bytes, where: str) -> OffsetLog:
     return OffsetLog(version, metadata, tuple(lines[1:]))
 
 
+def lacks_sources(log: OffsetLog, before: OffsetLog) -> bool:
+    """Return whether the offset log of a batch was cut within its sources, seen from that of the batch before.
+
+    In version 1 the sources have no names, so a query cannot change their number, and Spark refuses another one.
+    """
+    if log.version > 1 or before.version > 1:
+        return False
+    lines = zip(log.sources, before.sources, strict=False)
+    return len(log.sources) < len(before.sources) or any(
+        _is_json(line_before) and not _is_json(line) for line, line_before in lines if line != _NOTHING
+    )
+
+
 def parse_commit(data: bytes, where: str) -> CommitLog:
     """Parse a file of the commit log.
 
@@ -211,6 +225,14 @@ def _lines(data: bytes, where: str, newest: int) -> tuple[int, list[str]]:
     # As Spark reads lines: a newline at the end begins no further one.
     first, *lines = decoded(data, where).removesuffix("\n").split("\n")
     return version_of(first, where, newest), lines
+
+
+def _is_json(line: str) -> bool:
+    try:
+        msgspec.json.decode(line)
+    except msgspec.MsgspecError:
+        return False
+    return True
 
 
 def _damaged(where: str, found: str, expected: str) -> CheckpointDamagedError:

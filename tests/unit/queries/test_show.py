@@ -9,10 +9,24 @@ from pathlib import Path
 import pytest
 
 from statecore.errors import CheckpointDamagedError
+from statecore.queries import show as module
 from statecore.queries.copying.clone import clone
 from statecore.queries.reading.checkpoint import open_checkpoint
+from statecore.queries.reading.files import files_below
 from statecore.queries.show import ShownCheckpoint, show
-from tests.unit.queries.handmade import HDFS, JOIN, JOIN_STORES, ROCKSDB, Handmade, Operator, make, rows_of
+from statecore.storage import FileEntry
+from tests.unit.queries.handmade import (
+    HDFS,
+    JOIN,
+    JOIN_STORES,
+    ROCKSDB,
+    Handmade,
+    Operator,
+    commit,
+    delta,
+    make,
+    rows_of,
+)
 
 COUNTED = [(HDFS, False), (ROCKSDB, False), (ROCKSDB, True)]
 
@@ -140,3 +154,35 @@ def test_a_limit_which_has_all_its_state_in_one_partition_is_shown_and_cloned(tm
     assert show(checkpoint).operators[0].rows == (None, None)
     assert "limit" in str(show(checkpoint).refusal)
     assert clone(checkpoint, str(tmp_path / "clone")).partitions == 2
+
+
+class TestRunning:
+    """A query that goes on while its checkpoint is shown."""
+
+    def go_on(self, made: Handmade, batch: int) -> None:
+        """Commit a batch, and remove the state of the ones before."""
+        made.write(f"offsets/{batch}", (made.root / f"offsets/{batch - 1}").read_text())
+        made.write(f"commits/{batch}", commit(batch))
+        for partition in range(2):
+            made.write(f"state/0/{partition}/{batch + 1}.snapshot", delta(5))
+            for old in (made.root / f"state/0/{partition}").glob("*.delta"):
+                made.remove(str(old.relative_to(made.root)))
+
+    def test_it_is_shown_at_its_newest_batch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = make(tmp_path / "checkpoint", Operator())
+
+        def listed(url: str) -> list[FileEntry]:
+            found = files_below(url)
+            if not (made.root / "commits/2").exists():
+                self.go_on(made, 2)
+            return found
+
+        monkeypatch.setattr(module, "files_below", listed)
+        found = shown(made)
+        assert (found.batch, found.operators[0].rows) == (2, (5, 5))
+
+    def test_what_is_missing_while_no_query_runs_is_damage(self, tmp_path: Path) -> None:
+        made = make(tmp_path / "checkpoint", Operator())
+        made.remove("state/0/1/2.delta")
+        with pytest.raises(CheckpointDamagedError, match=r"state/0/1/2\.delta"):
+            shown(made)

@@ -15,7 +15,7 @@ from statecore.queries.copying.staging import staged as stage
 from statecore.queries.reading.checkpoint import open_checkpoint
 from statecore.queries.reading.files import files_below, read_checked
 from statecore.queries.reading.origin import ORIGIN, read_origin
-from statecore.storage import open_store
+from statecore.storage import FileEntry, open_store
 from tests.unit.queries.handmade import (
     AGGREGATION,
     JOIN,
@@ -285,6 +285,48 @@ class TestRunning:
 
         self.during(monkeypatch, go_on)
         assert clone(open_checkpoint(str(made.root)), str(tmp_path / "target")).batch == 2
+
+    def vanishing(self, monkeypatch: pytest.MonkeyPatch, *files: Path) -> None:
+        """Remove one more file just after each listing of the checkpoint."""
+        left = iter(files)
+
+        def listed(url: str) -> list[FileEntry]:
+            found = files_below(url)
+            if ".attempt-" not in url and (file := next(left, None)) is not None:
+                file.unlink()
+            return found
+
+        monkeypatch.setattr(module, "files_below", listed)
+
+    @pytest.mark.parametrize("running", [False, True])
+    def test_an_old_version_that_the_clean_up_removes_is_not_damage_although_no_batch_follows(
+        self, made: Handmade, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, running: bool
+    ) -> None:
+        self.vanishing(monkeypatch, made.root / "state/0/1/1.delta", made.root / "offsets/0")
+        assert clone(open_checkpoint(str(made.root)), str(tmp_path / "target"), running=running).batch == 1
+        assert not (tmp_path / "target/state/0/1/1.delta").exists()
+        assert (tmp_path / "target/state/0/1/2.delta").exists()
+
+    def test_old_versions_that_go_on_and_on_vanishing_are_refused_and_not_called_damage(
+        self, made: Handmade, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        old = ("state/0/0/1.delta", "state/0/1/1.delta", "offsets/0")
+        self.vanishing(monkeypatch, *(made.root / path for path in old))
+        with pytest.raises(CheckpointRefusedError, match=r"in each of 3 attempts .*; expected .*; raise "):
+            clone(open_checkpoint(str(made.root)), str(tmp_path / "target"))
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoint"]
+
+    @pytest.mark.parametrize(
+        ("path", "found"),
+        [("state/0/1/2.delta", "no state of version 2 in state/0/1 "), ("metadata", "no file metadata")],
+    )
+    def test_a_file_of_the_newest_batch_that_vanishes_is_damage(
+        self, made: Handmade, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, found: str
+    ) -> None:
+        self.vanishing(monkeypatch, made.root / path)
+        with pytest.raises(CheckpointDamagedError, match=f"found {found}"):
+            clone(open_checkpoint(str(made.root)), str(tmp_path / "target"))
+        assert sorted(each.name for each in tmp_path.iterdir()) == ["checkpoint"]
 
 
 class TestS3:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from statecore.errors import CheckpointDamagedError, CheckpointRefusedError
 from statecore.queries.reading.checkpoint import open_checkpoint, require_unchanged
 from statecore.storage import open_store
+from statecore.storage.base import FileEntry
+from statecore.storage.local import LocalFileStore
 from tests.unit.queries.handmade import (
     JOIN,
     JOIN_STORES,
@@ -20,6 +23,7 @@ from tests.unit.queries.handmade import (
     Handmade,
     Operator,
     commit,
+    hadoop_checksum,
     make,
     spark_checksum,
 )
@@ -184,7 +188,7 @@ class TestDamaged:
 
     def test_a_size_that_differs_from_sparks_own_checksum(self, made: Handmade) -> None:
         made.write("commits/1.crc", '{"algorithm":"CRC32C","value":-1,"mainFileSize":3}', checksum=False)
-        with pytest.raises(CheckpointDamagedError, match="bytes, and 3 in its checksum file"):
+        with pytest.raises(CheckpointDamagedError, match=r"different from its checksum file commits/1\.crc"):
             open_checkpoint(str(made.root))
 
     def test_a_byte_that_differs_from_sparks_own_checksum(self, made: Handmade) -> None:
@@ -192,16 +196,16 @@ class TestDamaged:
         made.write("commits/1.crc", spark_checksum(data))
         assert open_checkpoint(str(made.root)).batch == 1
         made.write("commits/1", data.replace(b"1000", b"1001"))
-        with pytest.raises(CheckpointDamagedError, match="checksum file of Spark"):
+        with pytest.raises(CheckpointDamagedError, match=r"different from its checksum file commits/1\.crc"):
             open_checkpoint(str(made.root))
 
     def test_a_checksum_that_is_garbage(self, made: Handmade) -> None:
         made.write("commits/1.crc", "nothing", checksum=False)
-        with pytest.raises(CheckpointDamagedError, match="not Spark's"):
+        with pytest.raises(CheckpointDamagedError, match=r"different from its checksum file commits/1\.crc"):
             open_checkpoint(str(made.root))
         (made.root / "commits/1.crc").unlink()
         (made.root / "commits/.1.crc").write_bytes(b"crc\0\0\0\0\0")
-        with pytest.raises(CheckpointDamagedError, match="checksum file of Hadoop"):
+        with pytest.raises(CheckpointDamagedError, match=r"different from its checksum file commits/\.1\.crc"):
             open_checkpoint(str(made.root))
 
     def test_metadata_of_another_operator(self, made: Handmade) -> None:
@@ -214,6 +218,98 @@ class TestDamaged:
         path = "state/0/_metadata/v2/0"
         made.write(path, (made.root / path).read_text().replace("/_stateSchema/", "/other/"))
         with pytest.raises(CheckpointDamagedError, match="found the schema file"):
+            open_checkpoint(str(made.root))
+
+
+WHOLE = '{"batchWatermarkMs":2000,"batchTimestampMs":0,"conf":{}}'
+CUT: list[str | bytes] = [
+    "", "v", "v1", "v1\n", 'v1\n{"batchWater', f"v1\n{WHOLE}", f"v1\n{WHOLE}\n", f'v1\n{WHOLE}\n{{"logOf',
+    b"v1\n" + bytes(20), b"\xff\xfe",
+]  # fmt: skip
+
+
+class TestCutLogOfABatchThatIsNotCommitted:
+    """Spark 4.3.0 does not start a query with any of them, and plans the batch anew without the file."""
+
+    @pytest.fixture
+    def made(self, tmp_path: Path) -> Handmade:
+        return make(tmp_path / "checkpoint", Operator(), pending=True)
+
+    @pytest.mark.parametrize("checksum", ["none", "of what is there", "of the whole file"])
+    @pytest.mark.parametrize("data", CUT, ids=repr)
+    def test_it_need_not_come_from_a_backup(self, made: Handmade, data: str | bytes, checksum: str) -> None:
+        path, crc = made.root / "offsets/2", made.root / "offsets/.2.crc"
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+        if checksum == "none":
+            crc.unlink()
+        elif checksum == "of what is there":
+            crc.write_bytes(hadoop_checksum(path.read_bytes()))
+        with pytest.raises(CheckpointDamagedError) as raised:
+            open_checkpoint(str(made.root))
+        message = str(raised.value)
+        assert message.startswith(f"found offsets/2 in the checkpoint {made.root} not whole, the log of a batch that")
+        assert "if no sink has rows of batch 2, remove offsets/2 and offsets/.2.crc" in message
+        made.remove("offsets/2")
+        assert open_checkpoint(str(made.root)).pending is None
+
+    def test_a_whole_one_with_a_wrong_checksum_is_not_called_cut(self, made: Handmade) -> None:
+        (made.root / "offsets/.2.crc").write_bytes(hadoop_checksum(b"other"))
+        with pytest.raises(CheckpointDamagedError, match="checksum") as raised:
+            open_checkpoint(str(made.root))
+        assert "not whole" not in str(raised.value)
+
+    def test_that_of_a_committed_batch_is_damage(self, made: Handmade) -> None:
+        made.write("offsets/1", "v1\n")
+        with pytest.raises(CheckpointDamagedError, match=r"found offsets/1 .*; restore the checkpoint"):
+            open_checkpoint(str(made.root))
+
+
+class TestRunning:
+    """A query that goes on while its checkpoint is opened."""
+
+    def during(self, monkeypatch: pytest.MonkeyPatch, log: str, act: Callable[[], None]) -> None:
+        """Act just after each listing of a log."""
+        listed = LocalFileStore.list
+
+        def acting(store: LocalFileStore, prefix: str, *, after: str = "") -> list[FileEntry]:
+            found = listed(store, prefix, after=after)
+            if prefix == log:
+                act()
+            return found
+
+        monkeypatch.setattr(LocalFileStore, "list", acting)
+
+    def batch(self, made: Handmade, batch: int) -> None:
+        made.write(f"offsets/{batch}", (made.root / "offsets/1").read_text())
+        made.write(f"commits/{batch}", commit(batch))
+
+    def test_batches_between_the_listings_of_the_two_logs_are_no_contradiction(
+        self, made: Handmade, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def go_on() -> None:
+            if not (made.root / "commits/3").exists():
+                for batch in (2, 3):
+                    self.batch(made, batch)
+
+        self.during(monkeypatch, "commits", go_on)
+        assert open_checkpoint(str(made.root)).batch == 3
+
+    def test_a_log_that_the_query_has_removed_is_not_missing(
+        self, made: Handmade, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def go_on() -> None:
+            if (made.root / "offsets/0").exists():
+                self.batch(made, 2)
+                for batch in (0, 1):
+                    made.remove(f"offsets/{batch}")
+                    made.remove(f"commits/{batch}")
+
+        self.during(monkeypatch, "offsets", go_on)
+        assert open_checkpoint(str(made.root)).batch == 2
+
+    def test_a_log_that_is_missing_while_no_query_runs_is_damage(self, made: Handmade) -> None:
+        (made.root / "commits/1").write_bytes(b"")
+        with pytest.raises(CheckpointDamagedError, match="found commits/1"):
             open_checkpoint(str(made.root))
 
 
