@@ -23,6 +23,7 @@ from statecore.queries.reading.checkpoint import (
     COMMITS,
     METADATA,
     OFFSETS,
+    ROCKSDB,
     SparkCheckpoint,
     has_changed,
     open_checkpoint,
@@ -36,6 +37,7 @@ from statecore.storage.urls import normal_url
 
 # With checksums beside them: `12.delta`, `12_<id>.zip`, `.12.delta.crc`, `12_<id>.zip.crc`, `.12_<id>.zip.crc.crc`.
 _STATE = re.compile(r"state/\d+/\d+(?:/[^/]+)?/\.?(\d+)(?:_[^/.]+)?\.(?:delta|snapshot|zip|changelog)(?:\.crc)*")
+_TABLE = re.compile(r"state/.+\.sst(?:\.crc)?")
 _LOG = re.compile(rf"(?:{OFFSETS}|{COMMITS})/\.?(\d+)(?:\.crc)*")
 _METADATA = re.compile(r"state/\d+/_metadata/v2/\.?(\d+)(?:\.crc)*")
 _TEMPORARY = re.compile(r"(?:.*/)?[^/]*\.tmp(?:\.crc)?")
@@ -192,7 +194,7 @@ class _ChangedError(CheckpointRefusedError):
 
 def _clone(checkpoint: SparkCheckpoint, target: str, report: Report, running: bool) -> Clone:
     with staged(target, checkpoint.url) as place:
-        files = [entry for entry in files_below(checkpoint.url) if belongs_into_clone(entry.path, checkpoint)]
+        files = [entry for entry in _files(checkpoint, running) if belongs_into_clone(entry.path, checkpoint)]
         require_state(checkpoint, files)
         brought = place.take(checkpoint.url, files, report)
         if not running:
@@ -201,6 +203,15 @@ def _clone(checkpoint: SparkCheckpoint, target: str, report: Report, running: bo
         place.settle()
         refuse_names_of(checkpoint.url, place.store, files_below(place.url))
     return _result(checkpoint, place, brought)
+
+
+def _files(checkpoint: SparkCheckpoint, running: bool) -> Iterable[FileEntry]:
+    """List the files of a checkpoint so that each snapshot of RocksDB comes with its tables."""
+    files = {entry.path: entry for entry in files_below(checkpoint.url)}
+    if running and checkpoint.provider == ROCKSDB:
+        # Spark writes tables before the snapshot that needs them. A listing takes time: it may have the snapshot alone.
+        files |= {entry.path: entry for entry in files_below(checkpoint.url) if _TABLE.fullmatch(entry.path)}
+    return files.values()
 
 
 def _require_unchanged(checkpoint: SparkCheckpoint) -> None:

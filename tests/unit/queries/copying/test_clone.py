@@ -307,6 +307,23 @@ class TestRunning:
         assert not (tmp_path / "target/state/0/1/1.delta").exists()
         assert (tmp_path / "target/state/0/1/2.delta").exists()
 
+    def test_tables_that_are_uploaded_between_two_looks_at_a_folder_come_with_their_snapshot(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        made = make(tmp_path / "snapshots", Operator(), provider=ROCKSDB)
+        table, listings = "state/0/1/SSTs/000002-abc.sst", list[str]()
+
+        def listed(url: str) -> list[FileEntry]:
+            # A folder is not listed in one moment: the table was not there yet, the snapshot that needs it was.
+            first = url not in listings
+            listings.append(url)
+            return [each for each in files_below(url) if not (first and each.path == table)]
+
+        assert (made.root / table).exists()
+        monkeypatch.setattr(module, "files_below", listed)
+        clone(open_checkpoint(str(made.root)), str(tmp_path / "target"), running=True)
+        assert (tmp_path / "target" / table).exists()
+
     def test_old_versions_that_go_on_and_on_vanishing_are_refused_and_not_called_damage(
         self, made: Handmade, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
