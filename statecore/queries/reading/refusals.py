@@ -96,6 +96,12 @@ def _operator(checkpoint: SparkCheckpoint, operator: StatefulOperator) -> Iterat
             "the operator's name and stores in state/<operator>/_metadata",
             "run one batch of the query on Spark 4.3, which writes them, then try again",
         )
+    elif operator.metadata_version > 1 and not operator.schemas:
+        yield _reason(
+            f"no schema files in the metadata of {what}, as builds of Spark before the release of 4.0 leave it",
+            "their paths, without which Spark 4.3 does not read the state",
+            "run one batch of the query on Spark 4.3, which writes them, then try again",
+        )
     elif operator.name == LIMIT:
         yield _reason(
             f"a limit ({what})",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -44,6 +45,20 @@ def test_covered_operators_are_not_refused(tmp_path: Path, name: str) -> None:
 def test_other_operators_are(tmp_path: Path, name: str, found: str, remedy: str) -> None:
     message = refused(make(tmp_path / "checkpoint", Operator(), Operator(name)))
     assert found in message and remedy in message and "operator 1" in message
+
+
+def test_metadata_without_schemas_is_refused_and_not_called_damage(tmp_path: Path) -> None:
+    made = make(tmp_path / "checkpoint", Operator(PANDAS, version=2), provider=ROCKSDB)
+    path = "state/0/_metadata/v2/0"
+    # So did a build of Spark write it before the release of 4.0.
+    version, metadata = (made.root / path).read_text().split("\n")
+    found = json.loads(metadata)
+    for store in found["stateStoreInfo"]:
+        (store["stateSchemaFilePath"],) = store.pop("stateSchemaFilePaths")
+    made.write(path, f"{version}\n{json.dumps(found)}")
+    message = refused(made)
+    assert f"found no schema files in the metadata of operator 0 of {made.root}" in message
+    assert "run one batch of the query on Spark 4.3" in message
 
 
 @pytest.mark.parametrize(
