@@ -18,7 +18,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Some containers set it. Each of hundreds of processes would then compile all its modules anew: 4 s instead of none.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java classes kafka s3mock versitygw demo stop unit test part stories nightly e2e queries chaos bench policies docs lint audit invariants migration pictures clean
+.PHONY: help setup java classes kafka s3mock versitygw goldens demo stop unit test part stories nightly e2e queries chaos bench policies docs lint audit invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -44,6 +44,7 @@ help:
 	@echo "make kafka           fetch the jars that tests and the demo with Kafka need, by Maven"
 	@echo "make s3mock          fetch the S3 server that tests refuse, by Maven"
 	@echo "make versitygw       compile the S3 server that make nightly tests stores on, by Go"
+	@echo "make goldens         fetch the checkpoints of Spark's own tests, which make nightly reads, by Maven"
 	@echo "make audit           look the packages of requirements.lock up in a database of vulnerabilities; needs the network"
 	@echo "make invariants      take each invariant's keeper away; a test must fail"
 	@echo "make migration NAME=\"what changes\"   write a revision for a change of the catalog's tables"
@@ -84,8 +85,13 @@ rm -rf $(VENV)/$(1) && \
 		mvn --quiet --batch-mode -Dstyle.color=never --file scripts/$(1)/pom.xml --activate-profiles $$part \
 			dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(VENV)/$(1)/$$part || exit 1; \
 	done && \
-	(cd $(VENV)/$(1) && sha256sum --quiet --check $(CURDIR)/scripts/$(1)/SHA256SUMS && \
-		[ $$(ls */*.jar | wc -l) -eq $$(wc -l <$(CURDIR)/scripts/$(1)/SHA256SUMS) ] || \
+	$(call checked,$(1))
+endef
+
+# Checks that the jars in $(VENV)/$(1) are those of scripts/$(1)/SHA256SUMS.
+define checked
+(cd $(VENV)/$(1) && sha256sum --quiet --check $(CURDIR)/scripts/$(1)/SHA256SUMS && \
+		[ $$(find . -name '*.jar' | wc -l) -eq $$(wc -l <$(CURDIR)/scripts/$(1)/SHA256SUMS) ] || \
 		{ echo "found other jars than those of scripts/$(1)/SHA256SUMS; expected exactly those; correct it or pom.xml" >&2; exit 1; }) && \
 	touch $@
 endef
@@ -118,6 +124,17 @@ $(VENV)/versitygw/$(VERSITYGW)/versitygw: $(VENV)/.installed
 
 versitygw: $(VENV)/versitygw/$(VERSITYGW)/versitygw
 
+# Only nightly tests need them: Spark's own checkpoints, as its releases before have left them.
+$(VENV)/goldens/.fetched: scripts/goldens/pom.xml scripts/goldens/SHA256SUMS $(VENV)/.installed
+	@command -v mvn >/dev/null || { echo "found no mvn: without it no test of Spark's own checkpoints; apt-get install maven (or brew install maven)"; exit 0; }; \
+	echo "fetching the checkpoints of Spark's own tests" && \
+	rm -rf $(VENV)/goldens && \
+	mvn --quiet --batch-mode -Dstyle.color=never --file scripts/goldens/pom.xml \
+		dependency:copy -DoutputDirectory=$(CURDIR)/$(VENV)/goldens && \
+	$(call checked,goldens)
+
+goldens: $(VENV)/goldens/.fetched
+
 demo: java $(CLASSES) $(if $(KAFKA),kafka)
 	@$(BIN)/python -m examples.demo $(if $(QUERY),--query) $(if $(KAFKA),--kafka) $(if $(KEEP),--keep) $(if $(SABOTAGE),--sabotage)
 
@@ -148,13 +165,13 @@ stories: $(CLASSES)
 	@$(STORIES) -m "not nightly"
 
 # The floor is what all unit tests cover, rounded down. Tracing them takes as long again, so `make unit` does not.
-nightly: $(CLASSES) kafka s3mock versitygw
+nightly: $(CLASSES) kafka s3mock versitygw goldens
 	@ALL_EXAMPLES=1 $(UNIT) -m unit --cov=statecore --cov-report=term:skip-covered --cov-fail-under=87
 	@ALL_EXAMPLES=1 $(PYTEST) 2 -m "not unit and not e2e"
 	@$(STORIES)
 
 # Every operator on every provider; `make test` tries each operator once.
-queries: $(CLASSES)
+queries: $(CLASSES) goldens
 	@$(PYTEST) 2 -m queries tests/queries $(if $(ONLY),-k "$(ONLY)")
 
 invariants: $(CLASSES)
