@@ -12,7 +12,7 @@ import pytest
 from tests.support.paths import REPO
 
 # What the recipe calls, beside what the shell has itself.
-TOOLS = ("make", "sh", "mkdir", "rm", "sha256sum", "ls", "wc", "touch", "python3")
+TOOLS = ("make", "sh", "mkdir", "rm", "sha256sum", "find", "wc", "touch", "python3")
 MAVEN = """#!/bin/sh
 # Puts one file into the folder that it is told, as Maven puts jars there.
 for each; do case $each in -DoutputDirectory=*) folder=${each#*=} ;; esac; done
