@@ -86,7 +86,7 @@ def show(reports: Sequence[Report], console: Console) -> None:
     points = Table("fault point", "hits")
     for point in FaultPoint:
         points.add_row(point, str(hits[point]))
-    console.print(strikes, points, sep="\n")
+    console.print(strikes, *([points] if hits.keys() - {None} else []), sep="\n")
     for report in reports:
         console.print(
             f"seed {report.seed}, catalog in {report.catalog}: {len(report.rounds)} rounds, "

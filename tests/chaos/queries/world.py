@@ -69,7 +69,7 @@ class QueryWorld(Processes):
     def spawn(self, *arguments: object) -> subprocess.Popen[bytes]:
         """Start a command of the shell."""
         with self.environment(), (self.folder / "logs/shell.log").open("ab") as log:
-            command = [sys.executable, "-m", "statecore", *map(str, arguments)]
+            command = [sys.executable, "-m", "tests.chaos.queries.shell", *map(str, arguments)]
             return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
     def run(self, *arguments: object) -> None:
