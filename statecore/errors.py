@@ -38,6 +38,7 @@ Each message has three parts: what was found, what was expected, what to do.
     │   ├── UnknownClusterError       no such cluster
     │   ├── UnknownRecordError        no such generation, request or rescale run
     │   ├── GenerationClaimedError    the job has a live driver
+    │   ├── OtherRequestError         the id belongs to another request
     │   ├── LeaseHeldError            another run is changing this job
     │   └── NoSupervisorError         no supervisor runs to start a job that this change stops
     ├── ClusterError                  a cluster cannot be resized or does not become ready
