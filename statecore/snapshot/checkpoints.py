@@ -8,6 +8,7 @@
     <root>/progress/<generation>/<lineage>-<epoch>-… Spark's bookkeeping of the sources
     <root>/artifacts/<sha256>/<name>              job files, as they ran
     <root>/generations/<number>                   the newest run of the driver
+    <root>/first-offsets/<digest>/<source>        where sources begin that no epoch has read yet
     <root>/claims/<token>.json                    readers of a checkpoint or savepoint, see ``snapshot.claims``
     <root>/conditional-puts.json                  the storage has passed ``storage.conditional_put``
     <root>/job.json                               the job's definition, see ``snapshot.job_definition``
@@ -53,6 +54,7 @@ _MANIFESTS = "manifests"
 _SAVEPOINTS = "savepoints"
 _ARTIFACTS = "artifacts"
 _GENERATIONS = "generations"
+FIRST_OFFSETS = "first-offsets"
 MANIFEST = "manifest.json"
 
 

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from statecore.snapshot.checkpoints import CheckpointStore, epoch_of
+from statecore.snapshot.checkpoints import FIRST_OFFSETS, CheckpointStore, epoch_of
 from statecore.snapshot.claims import remove_expired
 from statecore.snapshot.manifest import Manifest
 from statecore.snapshot.references import Named, References
@@ -23,9 +23,9 @@ from statecore.storage.conditional_put import RACES
 
 REWRITTEN = "rewritten-"
 """The beginning of the names of the folders that rewrites write to; an epoch is not part of them."""
-# Files that manifests name, rows staged for sinks, and what a killed check of conditional puts left. State has a folder
-# for each epoch.
-_STATE, _FLAT = "state", ("progress", "artifacts", "_staged", RACES)
+# Files that manifests name, rows staged for sinks, first offsets, which manifests have by then, and what a killed check
+# of conditional puts left. State has a folder for each epoch.
+_STATE, _FLAT = "state", ("progress", "artifacts", "_staged", FIRST_OFFSETS, RACES)
 # Where killed writers may leave temporary files.
 _SWEPT = (*_FLAT, "manifests", "savepoints", "claims", "generations", "_published")
 _EPOCH = re.compile(r"^(?:state/[^/]+|progress/\d+|_staged)/(\d+)-(\d+)\b")

@@ -12,6 +12,7 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.runtime.driver.checks import check_resume
 from statecore.runtime.driver.job_file import Load, load_registered
 from statecore.runtime.driver.start_savepoint import end_start, keep_until_first_commit
+from statecore.runtime.epoch.first_offsets import FirstOffsets
 from statecore.runtime.epoch.progress import QuerySources, lay_down_progress
 from statecore.runtime.generation.definition import definition_of
 from statecore.runtime.job import Job
@@ -34,6 +35,7 @@ class Resumed:
         point: The resume point.
         sources: The sources of the query.
         checkpoint_directory: Spark's checkpoint directory, filled to continue after the resume point.
+        first_offsets: Where sources begin that no epoch has read yet.
         on_first_commit: Releases the savepoint that the job started from.
 
     """
@@ -45,6 +47,7 @@ class Resumed:
     point: ResumePoint
     sources: QuerySources
     checkpoint_directory: Path
+    first_offsets: FirstOffsets
     on_first_commit: Callable[[], None]
 
 
@@ -85,4 +88,6 @@ def resume(
         source = point.foreign or store
         check_resume(point.manifest, source, job, plan)
         lay_down_progress(point.manifest, source, checkpoint_directory, sources)
-    return Resumed(job, plan, artifact, store, point, sources, checkpoint_directory, on_first_commit)
+    first_offsets = FirstOffsets(store.files, job, checkpoint_directory, sources, point.manifest)
+    first_offsets.lay_down()
+    return Resumed(job, plan, artifact, store, point, sources, checkpoint_directory, first_offsets, on_first_commit)

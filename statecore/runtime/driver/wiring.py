@@ -101,6 +101,7 @@ def wire(
         committer=committer,
         times=EpochTimes(directory),
         inputs=inputs,
+        first_offsets=resumed.first_offsets,
         ticks=ticks,
         gate=lifecycle,
         recorder=recorder,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from statecore.errors import CommitForbiddenError
 from statecore.runtime.epoch.committer import CommitGate, Committer, Upkeep
+from statecore.runtime.epoch.first_offsets import FirstOffsets
 from statecore.runtime.epoch.idleness import Idleness
 from statecore.runtime.epoch.input_files import InputFiles
 from statecore.runtime.epoch.lineage import Lineage
@@ -69,6 +70,7 @@ class EpochRunner:
         committer: Committer,
         times: EpochTimes,
         inputs: InputFiles,
+        first_offsets: FirstOffsets,
         ticks: Ticks | None,
         gate: CommitGate,
         recorder: Recorder,
@@ -80,6 +82,7 @@ class EpochRunner:
         self._committer = committer
         self._times = times
         self._inputs = inputs
+        self._first_offsets = first_offsets
         self._ticks = ticks
         self._idleness = Idleness(plan.sources, int(time.time() * 1000))
         self._gate = gate
@@ -118,6 +121,7 @@ class EpochRunner:
         clock = time.monotonic()
         now_ms = self._times.of(epoch, lineage.newest)
         self._inputs.check(epoch)
+        self._first_offsets.keep()
         try:
             ran = self._subtasks.run(df, epoch, now_ms)
         except Exception as error:

@@ -33,7 +33,7 @@ def build(job: Job) -> None:
             spark.readStream.format("kafka")
             .option("kafka.bootstrap.servers", servers)
             .option(job.settings.get("how", "subscribe"), job.settings["from"])
-            .option("startingOffsets", "earliest")
+            .option("startingOffsets", job.settings.get("begin", "earliest"))
             .option("includeHeaders", "true")
             .option("minPartitions", job.settings.get("splits", "1"))
             .option("maxOffsetsPerTrigger", job.settings.get("most", "100"))

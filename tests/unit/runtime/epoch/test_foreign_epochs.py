@@ -47,6 +47,7 @@ def runner(store: CheckpointStore, theirs: Manifest, lifecycle: Lifecycle, tmp_p
         committer=cast(Any, None),
         times=EpochTimes(tmp_path),
         inputs=cast(Any, None),
+        first_offsets=cast(Any, None),
         ticks=None,
         gate=lifecycle,
         recorder=cast(Any, None),
