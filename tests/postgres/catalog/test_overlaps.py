@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import Connection
 
 from statecore.catalog import Catalog, EpochRecord, leases, runs
-from statecore.errors import GenerationClaimedError, LeaseHeldError, UnknownRecordError
+from statecore.errors import GenerationClaimedError, LeaseHeldError, OtherRequestError, UnknownRecordError
 from tests.support.postgres import Database
 
 Change = Callable[[Catalog], Any]
@@ -138,9 +138,19 @@ def test_of_two_that_answer_a_request_the_first_counts(catalog: Catalog, job: st
 def test_two_that_ask_under_one_key_get_the_same_request(catalog: Catalog, job: str, overlap) -> None:
     found = overlap(
         lambda c: c.requests.send(job, "savepoint", {"name": "a"}, "key"),
-        lambda c: c.requests.send(job, "savepoint", {"name": "b"}, "key"),
+        lambda c: c.requests.send(job, "savepoint", {"name": "a"}, "key"),
     )
-    assert found.arguments == {"name": "a"}
+    assert found == catalog.requests.get(1)
+
+
+def test_of_two_that_ask_for_different_things_under_one_key_the_later_is_refused(
+    catalog: Catalog, job: str, overlap
+) -> None:
+    with pytest.raises(OtherRequestError, match=r"'key' to savepoint of job .* with \{'name': 'a'\}"):
+        overlap(
+            lambda c: c.requests.send(job, "savepoint", {"name": "a"}, "key"),
+            lambda c: c.requests.send(job, "savepoint", {"name": "b"}, "key"),
+        )
 
 
 def test_two_steps_that_are_marked_at_once_are_both_kept(catalog: Catalog, job: str, overlap) -> None:
