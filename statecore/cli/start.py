@@ -77,7 +77,7 @@ def start_job(
         newest = last if job.desired_state == "running" else None
         check_workers(opened.clusters, job, workers)
         DriverSettings.from_conf(job.conf)
-        _check_kind(job, start_from, claim, parallelism)
+        _check_kind(job, start_from, claim, skip_unpublished, parallelism)
         if accept_lost_records:
             remedy = "set the option failOnDataLoss of its source to false until it runs"
             kind_of(job).require_statecore_job("--accept-lost-records", remedy)
@@ -121,11 +121,17 @@ def start_job(
     print(f"{name} should run{beginning}; the supervisor starts its driver")
 
 
-def _check_kind(job: JobRecord, start_from: str | None, claim: bool, parallelism: int | None) -> None:
+def _check_kind(
+    job: JobRecord, start_from: str | None, claim: bool, skip_unpublished: bool, parallelism: int | None
+) -> None:
     """Refuse options that a query of Spark's own does not support."""
     kind = kind_of(job)
     if claim:
         kind.require_statecore_job("--claim", "leave it out: the job gets a clone; drop the savepoint when you like")
+    if skip_unpublished:
+        kind.require_statecore_job(
+            "--skip-unpublished", "leave it out: a query commits a batch after its sink has the rows"
+        )
     if start_from is not None and parallelism is not None:
         kind.require_statecore_job("--parallelism with --from", "leave it out: the number is that of the savepoint")
     if parallelism not in (None, job.parallelism):

@@ -54,23 +54,23 @@ class FirstOffsets:
 
     def lay_down(self) -> None:
         """Have new sources begin where an earlier driver had them begin."""
-        for stored, path in self._places():
+        for name, path in self._places():
             with suppress(MissingFileError):
-                data = self._files.read(stored)
+                data = self._files.read(f"{self._folder}/{name}")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
-                log.info("source %s begins where a driver before had it begin", path.parent.name)
+                log.info("source %s begins where a driver before had it begin", name)
 
     def keep(self) -> None:
         """Keep where new sources begin; call it before the query's first epoch runs."""
-        for stored, path in self._places():
+        for name, path in self._places():
             if path.is_file() and (data := path.read_bytes()).startswith(_OF_KAFKA):
                 # Another driver was quicker, or this one has laid it down.
                 with suppress(AlreadyExistsError):
-                    self._files.put_if_absent(stored, data)
+                    self._files.put_if_absent(f"{self._folder}/{name}", data)
         # The manifest of the epoch has them.
         self._new = {}
 
     def _places(self) -> Iterator[tuple[str, Path]]:
         for name, number in self._new.items():
-            yield f"{self._folder}/{name}", self._directory / "sources" / str(number) / "0"
+            yield name, self._directory / "sources" / str(number) / "0"

@@ -314,6 +314,7 @@ class TestStartFrom:
     ("command", "said"),
     [
         (["start", "--from", "/s", "--claim"], "the job gets a clone"),
+        (["start", "--from", "/s", "--skip-unpublished"], "after its sink has the rows"),
         (["start", "--from", "/s", "--parallelism", "3"], "the number is that of the savepoint"),
         (["start", "--parallelism", "4"], "statecore rescale totals --parallelism 4"),
         (["rescale", "--parallelism", "4", "--method", "live"], "choose the method rewrite"),
@@ -321,7 +322,7 @@ class TestStartFrom:
         (["rescale", "--parallelism", "4", "--method", "rewrite", "--max-parallelism", "64"], "it has no key groups"),
         (["policy", "set", "--max-parallelism", "8", "--method", "live"], "leave --method out"),
     ],
-    ids=["claim", "from at another", "parallelism", "live", "by reference", "key groups", "policy"],
+    ids=["claim", "unpublished", "from at another", "parallelism", "live", "by reference", "key groups", "policy"],
 )
 def test_what_a_query_cannot_have_is_refused(tmp_path: Path, made: Handmade, command: list[str], said: str) -> None:
     register(tmp_path)

@@ -155,7 +155,7 @@ class TestStart:
         assert catalog.jobs.get(job) == before
         assert catalog.leases.find(job) is None
 
-    @pytest.mark.parametrize("option", ["--roll-back", "--claim"])
+    @pytest.mark.parametrize("option", ["--roll-back", "--claim", "--skip-unpublished"])
     def test_what_says_how_to_start_from_a_savepoint_needs_one(self, job: str, option: str) -> None:
         done = run("start", job, option)
         assert done.returncode == 2
