@@ -41,6 +41,14 @@ KEYS, ROWS = 23, 120
 _WITHIN_S = 0.7
 JOB = "kept"
 STEPS = ("stop_with_savepoint", "rescale_state", "restart", "verify")
+VICTIMS = ("driver", "supervisor", "shell", "executor")
+SINKS = {True: "foreachBatch", False: "file sink"}
+# Each victim and each step with both sinks.
+KILLS = [
+    ((victim + step) % 2 == 0, VICTIMS[victim], STEPS[step])
+    for victim in range(len(VICTIMS))
+    for step in range(len(STEPS))
+]
 TO_FILES = """
 def build(spark, settings):
     rows = spark.readStream.schema("k string, n long").option("maxFilesPerTrigger", 1).parquet(settings["input"])
@@ -156,7 +164,7 @@ def _command(process: psutil.Process) -> list[str]:
     return found
 
 
-@pytest.fixture(params=[True, False], ids=["foreachBatch", "file sink"])
+@pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, request.param)
     try:
@@ -176,8 +184,10 @@ def reached(catalog: Catalog, step: str, rescale: psutil.Process) -> bool:
     return (times is not None and times.started_ms is not None) or not rescale.is_running()
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("what", ["driver", "supervisor", "shell", "executor"])
+@pytest.mark.parametrize(
+    ("world", "what", "step"), KILLS, ids=[f"{SINKS[sink]}-{what}-{step}" for sink, what, step in KILLS],
+    indirect=["world"],
+)  # fmt: skip
 def test_a_kill_changes_no_output(world: World, what: str, step: str) -> None:
     world.feed(3)
     rescale = world.spawn("rescale", JOB, "--parallelism", 3)
@@ -200,6 +210,7 @@ def test_a_kill_changes_no_output(world: World, what: str, step: str) -> None:
     assert open_checkpoint(job.checkpoint).partitions == job.parallelism
 
 
+@pytest.mark.parametrize("world", SINKS, ids=SINKS.values(), indirect=True)
 def test_a_state_file_lost_between_stop_and_restart_is_named_and_nothing_is_lost(world: World) -> None:
     rescale = world.spawn("rescale", JOB, "--parallelism", 3)
     with Catalog(world.url) as catalog:
@@ -215,6 +226,7 @@ def test_a_state_file_lost_between_stop_and_restart_is_named_and_nothing_is_lost
         assert catalog.jobs.get(JOB).parallelism == 2
 
 
+@pytest.mark.parametrize("world", SINKS, ids=SINKS.values(), indirect=True)
 def test_a_cluster_that_never_comes_stops_nothing(world: World) -> None:
     # Nobody listens there.
     settings = {

@@ -52,7 +52,7 @@ def test_a_query_rescaled_twice_goes_on_as_its_twin_does(spark: SparkSession, ce
 
 @pytest.mark.parametrize("cell", _cells(1), ids=_named)
 def test_a_query_of_one_partition_becomes_many_and_one_again(spark: SparkSession, cell: Cell, tmp_path: Path) -> None:
-    rescaled_like_its_twin(spark, *cell, tmp_path, numbers=(1, 16, 1), first=2, between=1)
+    rescaled_like_its_twin(spark, *cell, tmp_path, numbers=(1, 6, 1), first=2, between=1)
 
 
 @pytest.mark.parametrize("cell", _cells(2), ids=_named)
