@@ -47,6 +47,7 @@ from statecore.catalog.records import (
     ToldAlertRecord,
     TopicsRecord,
     over_all,
+    some_wait,
 )
 from statecore.catalog.requests import Requests
 from statecore.catalog.runs import Runs
@@ -106,4 +107,5 @@ __all__ = [
     "ToldAlertRecord",
     "TopicsRecord",
     "over_all",
+    "some_wait",
 ]

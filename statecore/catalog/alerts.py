@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ColumnElement, and_, insert, select, update
+from sqlalchemy import ColumnElement, Connection, and_, insert, select, update
 
 from statecore.catalog import tables
 from statecore.catalog.queries import one
@@ -32,18 +32,29 @@ class Alerts:
         key = _is(channel, subject, alert)
         with self._transactions.write() as connection:
             now_ms = self._transactions.now_ms_in(connection)
-            if one(connection, told, key, kind=ToldAlertRecord) is None:
-                values = {"channel": channel, "subject": subject, "alert": alert}
-                connection.execute(insert(told).values(**values, firing=False, claimed_until_ms=0))
+            self._require_row(connection, channel, subject, alert)
             free = and_(key, told.c.firing != firing, told.c.claimed_until_ms <= now_ms)
             claimed = connection.execute(update(told).where(free).values(claimed_until_ms=now_ms + ttl_ms))
             return claimed.rowcount == 1
 
+    @again_after_conflict
+    def note(self, channel: str, subject: str, alert: str, *, changed_ms: int | None) -> None:
+        """Record since when an alert is otherwise than sent; None if it is as sent."""
+        with self._transactions.write() as connection:
+            self._require_row(connection, channel, subject, alert)
+            connection.execute(update(told).where(_is(channel, subject, alert)).values(changed_ms=changed_ms))
+
     def confirm(self, channel: str, subject: str, alert: str, *, firing: bool) -> None:
         """Record that a claimed change was sent."""
         with self._transactions.write() as connection:
-            values = {"firing": firing, "told_ms": self._transactions.now_ms_in(connection), "claimed_until_ms": 0}
+            now_ms = self._transactions.now_ms_in(connection)
+            values = {"firing": firing, "told_ms": now_ms, "changed_ms": None, "claimed_until_ms": 0}
             connection.execute(update(told).where(_is(channel, subject, alert)).values(**values))
+
+    def _require_row(self, connection: Connection, channel: str, subject: str, alert: str) -> None:
+        if one(connection, told, _is(channel, subject, alert), kind=ToldAlertRecord) is None:
+            values = {"channel": channel, "subject": subject, "alert": alert}
+            connection.execute(insert(told).values(**values, firing=False, claimed_until_ms=0))
 
 
 def _is(channel: str, subject: str, alert: str) -> ColumnElement[bool]:

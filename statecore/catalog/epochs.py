@@ -13,7 +13,7 @@ from operator import itemgetter
 from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, func, insert, select
 
 from statecore.catalog import tables
-from statecore.catalog.queries import one, records
+from statecore.catalog.queries import one, records, settle_generation
 from statecore.catalog.records import (
     BacklogRecord,
     EpochRecord,
@@ -26,6 +26,7 @@ from statecore.catalog.records import (
     SubtasksRecord,
     TopicsRecord,
     over_all,
+    some_wait,
 )
 from statecore.catalog.transactions import Transactions
 
@@ -59,12 +60,16 @@ class Epochs:
         operators: Sequence[OperatorFigures] = (),
         key_groups: Sequence[KeyGroupsRecord] = (),
     ) -> None:
-        """Record a committed epoch, its subtasks and its sampled keyed state; a recorded epoch stays unchanged."""
+        """Record a committed epoch, its subtasks and its sampled keyed state; a recorded epoch stays unchanged.
+
+        Its driver has settled.
+        """
         with self._transactions.write_job(epoch.job) as connection:
             known = (epochs.c.job == epoch.job, epochs.c.lineage == epoch.lineage, epochs.c.epoch == epoch.epoch)
             if one(connection, epochs, *known, kind=EpochRecord) is not None:
                 return
             connection.execute(insert(epochs).values(**dataclasses.asdict(epoch)))
+            settle_generation(connection, epoch.job, epoch.generation, self._transactions.now_ms_in(connection))
             if operators:
                 made = SubtasksRecord(epoch.job, epoch.lineage, epoch.epoch, epoch.committed_ms, tuple(operators))
                 connection.execute(insert(subtasks).values(**dataclasses.asdict(made)))
@@ -120,9 +125,14 @@ class Epochs:
             return records(connection.execute(sample.order_by(key_groups.c.uid)).all(), KeyGroupsRecord)
 
     def record_backlog(self, job: str, generation: int, sources: Sequence[SourceBacklog]) -> None:
-        """Record a measurement of the backlog; it is kept for a day."""
+        """Record a measurement of the backlog; it is kept for a day. If nothing waits, the driver has settled."""
         with self._transactions.write_job(job) as connection:
-            made = BacklogRecord(job, self._transactions.now_ms_in(connection), generation, tuple(sources))
+            now_ms, waits = self._transactions.now_ms_in(connection), some_wait(sources)
+            since_ms = _waiting_since_ms(connection, job, now_ms) if waits else None
+            made = BacklogRecord(job, now_ms, generation, tuple(sources), since_ms)
+            if waits is False:
+                # A driver that is still launching may have rows of its last epoch to publish.
+                settle_generation(connection, job, generation, now_ms, tables.generations.c.state == "running")
             of_job, at = backlogs.c.job == job, backlogs.c.measured_ms
             connection.execute(delete(backlogs).where(of_job, at < made.measured_ms - KEPT_BACKLOGS_MS))
             connection.execute(delete(backlogs).where(of_job, at == made.measured_ms))
@@ -219,6 +229,13 @@ class Epochs:
         if epoch is None or not epoch.backlog or (between is not None and between.measured_ms > epoch.committed_ms):
             return between
         return BacklogRecord(job, epoch.committed_ms, epoch.generation, epoch.backlog)
+
+
+def _waiting_since_ms(connection: Connection, job: str, now_ms: int) -> int:
+    """Return since when the measurements up to now have found that something waits."""
+    since = select(backlogs.c.waiting_since_ms).where(backlogs.c.job == job)
+    before_ms = connection.execute(since.order_by(backlogs.c.measured_ms.desc()).limit(1)).scalar()
+    return now_ms if before_ms is None else before_ms
 
 
 def _share_since(epoch: EpochRecord, since_ms: int) -> float:

@@ -80,6 +80,13 @@ def end_generation(
     )
 
 
+def settle_generation(connection: Connection, job: str, number: int, now_ms: int, *where: ColumnElement[bool]) -> None:
+    """Record that a generation's driver has settled, if it meets the conditions; the first time stays."""
+    of = tables.generations.c
+    unsettled = (of.job == job, of.generation == number, of.settled_ms.is_(None))
+    connection.execute(update(tables.generations).where(*unsettled, *where).values(settled_ms=now_ms))
+
+
 def fail_requests(connection: Connection, job: str, error: str, now_ms: int, *only: RequestKind) -> None:
     """Fail the unfinished requests of a job, of all kinds or only some."""
     requests = tables.requests

@@ -152,6 +152,8 @@ class GenerationRecord:
         version: Release of statecore that its driver runs; None until the driver's first heartbeat.
         trigger_ms: Shortest time from the start of an epoch to the start of the next; None until its query has started,
             and of a query that runs once.
+        settled_ms: When it first had nothing left to do: it had committed an epoch, or nothing waited for it. None
+            until then. A driver that ends before has done no good.
 
     """
 
@@ -171,6 +173,7 @@ class GenerationRecord:
     process_started_ms: int | None = None
     version: str | None = None
     trigger_ms: int | None = None
+    settled_ms: int | None = None
 
     @property
     def log_name(self) -> str:
@@ -273,12 +276,18 @@ class SourceBacklog:
 
 @dataclass(frozen=True, slots=True)
 class BacklogRecord:
-    """The backlog of a job's sources at a time."""
+    """The backlog of a job's sources at a time.
+
+    Attributes:
+        waiting_since_ms: Since when each measurement has found that something waits; None if nothing is known to wait.
+
+    """
 
     job: str
     measured_ms: int
     generation: int
     sources: tuple[SourceBacklog, ...]
+    waiting_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,6 +525,15 @@ def over_all(sources: Sequence[SourceBacklog]) -> SourceBacklog:
     )
 
 
+def some_wait(sources: Sequence[SourceBacklog]) -> bool | None:
+    """Return whether anything waits in a source; None if no source says so, and not all say that nothing does."""
+    counts = [(each.records, each.files, each.bytes) for each in sources]
+    if any(count for of_source in counts for count in of_source):
+        return True
+    known = [any(count is not None for count in of_source) for of_source in counts]
+    return False if known and all(known) else None
+
+
 def _most(figures: Iterable[_Figure | None]) -> _Figure | None:
     return max((figure for figure in figures if figure is not None), default=None)
 
@@ -576,6 +594,7 @@ class ToldAlertRecord:
         subject: Name of the job; empty for an alert about all jobs.
         firing: Whether the last message said that it fires; False for resolved, and before the first message.
         told_ms: Time of the last message; None before the first.
+        changed_ms: Since when the alert is otherwise than told; None while it is as told.
         claimed_until_ms: Until then only the process that claimed the next change may send it.
 
     """
@@ -586,6 +605,7 @@ class ToldAlertRecord:
     firing: bool
     told_ms: int | None
     claimed_until_ms: int
+    changed_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def _of_driver() -> Iterator[str]:
     beats = ("heartbeat_ms", "parallelism", "lineage", "epoch")
     # A catalog from a backup learns the newest generation from the job's store.
     yield f"{_only('INSERT', (*_CLAIMED, 'ended_ms', 'lineage', 'epoch'))} ON generations"
-    yield f"{_only('UPDATE', (*_ENDED, *beats, 'version', 'trigger_ms'))} ON generations"
+    yield f"{_only('UPDATE', (*_ENDED, *beats, 'version', 'trigger_ms', 'settled_ms'))} ON generations"
     yield f"{_only('UPDATE', _ANSWERED)} ON requests"
     yield f"INSERT, DELETE ON {', '.join(_FIGURES)}"
 

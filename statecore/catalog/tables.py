@@ -170,6 +170,7 @@ generations = Table(
     Column("process_started_ms", BigInteger),
     Column("version", String(50)),
     Column("trigger_ms", BigInteger),
+    Column("settled_ms", BigInteger),
 )
 
 requests = Table(
@@ -257,6 +258,7 @@ backlogs = Table(
     Column("measured_ms", BigInteger, primary_key=True, autoincrement=False),
     Column("generation", Integer, nullable=False),
     Column("sources", JSON, nullable=False),
+    Column("waiting_since_ms", BigInteger),
 )
 
 # Only the newest: a measurement names every partition.
@@ -298,6 +300,7 @@ told_alerts = Table(
     Column("alert", String(50), primary_key=True),
     Column("firing", Boolean, nullable=False),
     Column("told_ms", BigInteger),
+    Column("changed_ms", BigInteger),
     Column("claimed_until_ms", BigInteger, nullable=False),
 )
 

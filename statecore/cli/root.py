@@ -11,6 +11,7 @@ from statecore.cli.catalog import rebuild_catalog, upgrade_catalog
 from statecore.cli.checkpoint import clone_checkpoint, rescale_checkpoint, show_checkpoint, verify_checkpoint
 from statecore.cli.clusters import list_clusters, register_cluster, remove_cluster
 from statecore.cli.drop import drop_savepoint
+from statecore.cli.explain import explain
 from statecore.cli.jobs import list_jobs
 from statecore.cli.output import complain
 from statecore.cli.plan import plan
@@ -61,6 +62,7 @@ _LOOK, _RUN, _RESCALE, _OPERATE = "Inspect jobs", "Run jobs", "Rescale and savep
 
 app.command("jobs", rich_help_panel=_LOOK)(list_jobs)
 app.command("status", rich_help_panel=_LOOK)(show_status)
+app.command("explain", rich_help_panel=_LOOK)(explain)
 app.command("audit", rich_help_panel=_LOOK)(show_audit)
 app.command("register", rich_help_panel=_RUN)(register_job)
 app.command("start", rich_help_panel=_RUN)(start_job)

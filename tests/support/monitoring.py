@@ -21,6 +21,7 @@ class Rule(NamedTuple):
     runbook: str
     summary: str
     lasts: str | None
+    keeps: str | None
 
 
 RULES = [
@@ -31,6 +32,7 @@ RULES = [
         runbook=rule["annotations"]["runbook"],
         summary=rule["annotations"]["summary"],
         lasts=rule.get("for"),
+        keeps=rule.get("keep_firing_for"),
     )
     for group in RULES_FILE["groups"]
     for rule in group["rules"]

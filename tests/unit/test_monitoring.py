@@ -47,7 +47,7 @@ def test_each_query_asks_for_exported_metrics_and_labels(full_scrape: Series) ->
 
 @pytest.mark.parametrize("alert", [each for each in Alert if each is not Alert.SUPERVISOR_DEAD])
 def test_each_alert_of_a_job_has_a_rule_that_selects_it(alert: Alert) -> None:
-    (rule,) = (rule for rule in RULES if rule.runbook.endswith(f"#{alert}"))
+    (rule,) = (rule for rule in RULES if rule.runbook.endswith(f" {alert}"))
     assert rule.expression == f'statecore_job_alert_firing{{alert="{alert}"}} == 1'
 
 
@@ -58,7 +58,7 @@ def test_rules_have_what_prometheus_wants_and_no_more() -> None:
         assert set(group) == {"name", "rules"}
         for rule in group["rules"]:
             assert {"alert", "expr", "labels", "annotations"} <= set(rule) <= {
-                "alert", "expr", "labels", "annotations", "for",
+                "alert", "expr", "labels", "annotations", "for", "keep_firing_for",
             }  # fmt: skip
     assert len({rule.name for rule in RULES}) == len(RULES)
     for rule in RULES:

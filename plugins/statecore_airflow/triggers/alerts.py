@@ -12,7 +12,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from statecore.catalog import Catalog
 from statecore.errors import StatecoreError
 from statecore.operations.status.alerts import AlertChange
-from statecore.operations.supervising.alert_loop import INTERVAL_S, claim, job_statuses, untold_changes
+from statecore.operations.supervising.alert_loop import INTERVAL_S, claim, due_changes, job_statuses
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
 
 CHANNEL = "airflow"
@@ -69,7 +69,7 @@ class AlertTrigger(BaseEventTrigger):
             CatalogError: The catalog cannot be reached.
 
         """
-        changes = untold_changes(catalog, CHANNEL, job_statuses(catalog), catalog.supervisors.last())
+        changes = due_changes(catalog, CHANNEL, job_statuses(catalog), catalog.supervisors.last())
         return [change for change in changes if claim(catalog.alerts, CHANNEL, change, CLAIM_MS)]
 
 

@@ -89,7 +89,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     running = [each for each in epochs if generations and each.generation == generations[0].generation]
     slowest = _slowest_operator(catalog.epochs.subtasks(job, limit=_SUBTASKS), epochs)
     left = [(each.rows, backlog_rows(each.backlog, per_file)) for each in running[-_LEFT:]]
-    crashed = failures_in_a_row(generations, now_ms)
+    crashed = failures_in_a_row(generations)
     runs = catalog.runs.of(job, limit=_RUNS)
     return Figures(
         job=job,

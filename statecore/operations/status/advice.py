@@ -6,18 +6,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from statecore.catalog import GenerationRecord, SupervisorRecord
+from statecore.catalog import GenerationRecord, SupervisorRecord, some_wait
 from statecore.operations.restarts import HISTORY
+from statecore.operations.status.causes import CODE, cause_of
 from statecore.operations.status.job_status import JobStatus
 from statecore.policy import BLOCKS_AFTER, BOTTLENECKS, blocked_words
 
 _SUPERVISOR = "statecore supervisor --logs …"
-_REASON = 200
+_REASON = 1_000
 """Characters of an error's first line."""
 _SLOW_EPOCHS = 10
 _STREAM_STALLED_MS = 60_000
+# It may read all that lies in the source, and no epoch before it says how long that takes.
+_FIRST_EPOCH_MS = 300_000
 _STARTS_WITHIN_MS = 60_000
-_FULL_MEMORY = 0.8
+_FULL_MEMORY, _ENOUGH_MEMORY = 0.8, 0.7
 # A diagnosis is reported once it has lasted this long: a burst may pass by itself.
 _DIAGNOSED_MS = 120_000
 # A policy is evaluated every few seconds.
@@ -50,12 +53,14 @@ class Finding:
 
     Attributes:
         alert: The alert that it fires; None if it is only shown.
+        only_keeps: Whether it fires no alert, and only keeps one that was sent from being resolved.
 
     """
 
     found: str
     todo: str = ""
     alert: Alert | None = None
+    only_keeps: bool = False
 
     @property
     def text(self) -> str:
@@ -65,7 +70,7 @@ class Finding:
 
 def advice(status: JobStatus) -> list[str]:
     """Return the advice on a job, the most urgent first; empty when all is well."""
-    return [each.text for each in findings(status)]
+    return [each.text for each in findings(status) if not each.only_keeps]
 
 
 def findings(status: JobStatus) -> list[Finding]:
@@ -138,22 +143,32 @@ def _driver(status: JobStatus) -> Iterator[Finding]:
         yield _crash_loop(status, status.failures)
     elif status.failures and status.failures[0].was_lost:
         yield _lost(status, status.failures[0])
-    elif status.driver == "failed":
-        yield Finding("the driver failed", _after_failure(status, newest))
+    elif status.failures:
+        yield _failed(status, status.failures[0])
 
 
 def _crash_loop(status: JobStatus, failures: Sequence[GenerationRecord]) -> Finding:
     last, first_ms = failures[0], failures[-1].ended_ms or failures[-1].started_ms
     count = f"{len(failures)}{' or more' if len(failures) >= HISTORY - 1 else ''}"
-    reason = (last.error or "no reason given").splitlines()[0]
+    cause, name = cause_of(last), status.job.name
+    how = f" with `statecore register {name} --artifact …`" if cause is CODE else ""
     return Finding(
-        f"crash loop: {count} drivers failed in a row, the first {span(status.now_ms - first_ms)} ago, the last with "
-        f"{reason[:_REASON]}",
-        f"read {last.log_path}, remove the cause, and register a corrected job file with "
-        f"`statecore register {status.job.name} --artifact …`, or `statecore stop {status.job.name}`; committed state "
-        f"is kept; {_next_start(status)}",
+        f"{reason(last)} (crash loop: {count} drivers failed in a row, the first {span(status.now_ms - first_ms)} ago)",
+        f"{cause.todo}{how}; the log is {last.log_path}; committed state is kept, and `statecore stop {name}` ends the "
+        f"attempts; {_next_start(status)}",
         Alert.CRASH_LOOP,
     )
+
+
+def _failed(status: JobStatus, last: GenerationRecord) -> Finding:
+    """Return the finding of a driver that failed, until the next one has settled."""
+    return Finding(f"{reason(last)} (the driver of generation {last.generation} failed)", _after_failure(status, last))
+
+
+def reason(failed: GenerationRecord) -> str:
+    """Return why a driver ended: the first line of its error."""
+    line = (failed.error or "no reason given").splitlines()[0]
+    return line if len(line) <= _REASON else f"{line[:_REASON].rpartition(' ')[0]} …"
 
 
 def _lost(status: JobStatus, last: GenerationRecord) -> Finding:
@@ -167,7 +182,7 @@ def _lost(status: JobStatus, last: GenerationRecord) -> Finding:
 
 
 def _after_failure(status: JobStatus, last: GenerationRecord) -> str:
-    return f"{_next_start(status)}; if that one fails too, read {last.log_path}"
+    return f"{_next_start(status)}; if that one fails too, {cause_of(last).todo}; the log is {last.log_path}"
 
 
 def _next_start(status: JobStatus) -> str:
@@ -233,8 +248,8 @@ def _policy(status: JobStatus) -> Iterator[Finding]:
     if policy is None or not policy.enabled:
         return
     if len(failed) >= BLOCKS_AFTER:
-        reason = (failed[0].error or "").splitlines()[:1]
-        why, todo = blocked_words(policy.job, len(failed), "".join(reason)[:_REASON])
+        first = (failed[0].error or "").splitlines()[:1]
+        why, todo = blocked_words(policy.job, len(failed), "".join(first)[:_REASON])
         yield Finding(f"the policy is blocked: {why}", todo, Alert.POLICY_BLOCKED)
     if status.driver != "running":
         return
@@ -254,26 +269,41 @@ def _policy(status: JobStatus) -> Iterator[Finding]:
 
 
 def _stream(status: JobStatus) -> Iterator[Finding]:
-    """Yield findings on a running stream."""
-    newest, waiting = status.figures.epoch, status.waiting
-    if status.driver != "running" or newest is None:
+    """Yield findings on a stream that runs, or is being restarted after a failure."""
+    newest, driver = status.figures.epoch, status.generation
+    if driver is None or status.job.desired_state == "stopped" or not (status.driver == "running" or status.failures):
         return
-    idle_ms = status.now_ms - newest.committed_ms
-    some_wait = any(count for count in (waiting.records, waiting.files, waiting.bytes))
-    if some_wait and idle_ms > max(_STREAM_STALLED_MS, _SLOW_EPOCHS * newest.duration_ms):
-        log = "" if status.generation is None else f"; its log is {status.generation.log_path}"
+    if (waited_ms := _waits_in_vain_for_ms(status, driver)) is not None:
         yield Finding(
-            f"records wait, but no epoch was committed for {span(idle_ms)}",
-            f"look at Spark's page{log}",
+            f"records wait, but no epoch was committed for {span(waited_ms)}",
+            f"look at Spark's page; the log is {driver.log_path}",
             Alert.STREAM_STALLED,
+            # The failures say why.
+            only_keeps=status.crash_loops,
         )
-    if newest.memory_share is not None and newest.memory_share >= _FULL_MEMORY:
+    if newest is not None and newest.memory_share is not None and newest.memory_share >= _ENOUGH_MEMORY:
         yield Finding(
             f"a worker used {newest.memory_share:.0%} of its memory",
             "give the job more workers and a higher parallelism before the worker is killed, "
             f"`statecore rescale {status.job.name} --parallelism … --workers …`",
             Alert.MEMORY_FULL,
+            only_keeps=newest.memory_share < _FULL_MEMORY,
         )
+
+
+def _waits_in_vain_for_ms(status: JobStatus, driver: GenerationRecord) -> int | None:
+    """Return for how long rows have waited without a commit; None if none wait, or not for longer than epochs take."""
+    newest, backlog = status.figures.epoch, status.figures.backlog
+    if backlog is None or not some_wait(backlog.sources):
+        return None
+    # An epoch's own measurement does not say since when: the epoch was committed just then.
+    since_ms = backlog.measured_ms if backlog.waiting_since_ms is None else backlog.waiting_since_ms
+    # Drivers that fail one after the other are one attempt.
+    began_ms = (status.failures or (driver,))[-1].started_ms
+    since_ms = max(since_ms, began_ms, 0 if newest is None else newest.committed_ms)
+    expected_ms = _FIRST_EPOCH_MS if newest is None else _SLOW_EPOCHS * newest.duration_ms
+    waited_ms = status.now_ms - since_ms
+    return waited_ms if waited_ms > max(_STREAM_STALLED_MS, expected_ms) else None
 
 
 def releases_differ(who: str, release: str, supervisor: SupervisorRecord) -> Finding:

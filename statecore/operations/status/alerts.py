@@ -1,6 +1,8 @@
-"""Computes which alerts fire, and which changes have not been sent yet; pure.
+"""Computes which alerts fire, and which changes are due to be sent; pure.
 
-Every reader computes the same alerts from the same catalog. Only the sent changes are stored.
+Every reader computes the same alerts from the same catalog. What people are sent has lasted: an alert is sent after the
+time of its rule, and resolved after half a minute without it. So the catalog stores, for each channel, what was sent,
+and since when it is otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ ALL_JOBS = ""
 """Subject of an alert that concerns no single job."""
 SUPERVISOR_DEAD_MS = 60_000
 """A supervisor that was silent for this long is dead."""
-_RUNBOOK = "docs/alerts.md"
+RESOLVED_AFTER_MS = 30_000
+"""An alert that was sent is resolved when it has been over for this long."""
+_MINUTE_MS = 60_000
 
 
 class Severity(StrEnum):
@@ -27,21 +31,29 @@ class Severity(StrEnum):
     WARNING = "warning"
 
 
-SEVERITY = {
-    Alert.SUPERVISOR_DEAD: Severity.CRITICAL,
-    Alert.CRASH_LOOP: Severity.CRITICAL,
-    Alert.DRIVER_LOST: Severity.WARNING,
-    Alert.DRIVER_MISSING: Severity.CRITICAL,
-    Alert.SUPERVISOR_WAITS: Severity.WARNING,
-    Alert.STREAM_STALLED: Severity.CRITICAL,
-    Alert.LEASE_TAKEN_BACK: Severity.WARNING,
-    Alert.RESCALE_FAILED: Severity.WARNING,
-    Alert.WORKERS_MISSING: Severity.WARNING,
-    Alert.MEMORY_FULL: Severity.WARNING,
-    Alert.POLICY_IDLE: Severity.WARNING,
-    Alert.POLICY_BLOCKED: Severity.WARNING,
-    Alert.JOB_BOTTLENECK: Severity.WARNING,
-    Alert.RELEASES_DIFFER: Severity.WARNING,
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How urgent an alert is, and for how long (ms) it must have fired before it is sent."""
+
+    severity: Severity
+    sent_after_ms: int = 0
+
+
+RULES = {
+    Alert.SUPERVISOR_DEAD: Rule(Severity.CRITICAL),
+    Alert.CRASH_LOOP: Rule(Severity.CRITICAL),
+    Alert.DRIVER_LOST: Rule(Severity.WARNING),
+    Alert.DRIVER_MISSING: Rule(Severity.CRITICAL),
+    Alert.SUPERVISOR_WAITS: Rule(Severity.WARNING),
+    Alert.STREAM_STALLED: Rule(Severity.CRITICAL, _MINUTE_MS // 2),
+    Alert.LEASE_TAKEN_BACK: Rule(Severity.WARNING),
+    Alert.RESCALE_FAILED: Rule(Severity.WARNING),
+    Alert.WORKERS_MISSING: Rule(Severity.WARNING, 5 * _MINUTE_MS),
+    Alert.MEMORY_FULL: Rule(Severity.WARNING, _MINUTE_MS),
+    Alert.POLICY_IDLE: Rule(Severity.WARNING),
+    Alert.POLICY_BLOCKED: Rule(Severity.WARNING),
+    Alert.JOB_BOTTLENECK: Rule(Severity.WARNING),
+    Alert.RELEASES_DIFFER: Rule(Severity.WARNING, 60 * _MINUTE_MS),
 }
 
 
@@ -53,6 +65,7 @@ class FiringAlert:
         subject: Name of the job, or ``ALL_JOBS``.
         found: The finding, with figures.
         todo: What to do.
+        only_keeps: Whether it does not fire, but an alert that was sent is not over either.
 
     """
 
@@ -60,6 +73,16 @@ class FiringAlert:
     alert: Alert
     found: str
     todo: str
+    only_keeps: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Since when an alert is otherwise than sent; None if it is as sent again."""
+
+    subject: str
+    alert: Alert
+    changed_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +105,7 @@ class AlertChange:
 def job_alerts(status: JobStatus) -> list[FiringAlert]:
     """Return the alerts among the findings of a job."""
     named = [(each.alert, each) for each in findings(status) if each.alert is not None]
-    return [FiringAlert(status.job.name, alert, each.found, each.todo) for alert, each in named]
+    return [FiringAlert(status.job.name, alert, each.found, each.todo, each.only_keeps) for alert, each in named]
 
 
 def supervisor_alerts(newest: SupervisorRecord | None, release: str, now_ms: int) -> list[FiringAlert]:
@@ -110,35 +133,56 @@ def supervisor_alerts(newest: SupervisorRecord | None, release: str, now_ms: int
 
 def alert_changes(
     firing: Sequence[FiringAlert], told: Iterable[ToldAlertRecord], judged: Collection[str], now_ms: int
-) -> list[AlertChange]:
-    """Return the changes that a channel has not sent yet, or is sending.
+) -> tuple[list[AlertChange], list[Notice]]:
+    """Return the changes that are due to be sent on a channel, or are being sent, and what to note for the next look.
 
     Args:
         firing: The alerts that fire now.
-        told: The changes that the channel has sent.
+        told: What the channel has sent, with what was noted.
         judged: The subjects that were checked. Alerts of other subjects are unknown, so they are not resolved.
         now_ms: Time of the look.
 
     """
-    known = {(each.subject, each.alert): each for each in told if each.firing}
-    begun = [each for each in firing if (each.subject, each.alert) not in known]
-    present = {(each.subject, each.alert) for each in firing}
-    over = [each for key, each in known.items() if key not in present and each.subject in judged]
-    return [*map(_begun, begun), *(_over(each, now_ms) for each in over)]
+    known = {(each.subject, Alert(each.alert)): each for each in told if each.subject in judged}
+    found = {(each.subject, each.alert): each for each in firing}
+    changes, notices = [], []
+    for subject, alert in dict.fromkeys([*found, *known]):
+        record, fires = known.get((subject, alert)), found.get((subject, alert))
+        changed_ms = None if record is None else record.changed_ms
+        change = _change(subject, alert, record, fires, now_ms)
+        if change is None:
+            if changed_ms is not None:
+                notices.append(Notice(subject, alert, None))
+            continue
+        if changed_ms is None:
+            notices.append(Notice(subject, alert, now_ms))
+        lasted_ms = 0 if changed_ms is None else now_ms - changed_ms
+        if lasted_ms >= (RULES[alert].sent_after_ms if change.firing else RESOLVED_AFTER_MS):
+            changes.append(change)
+    return changes, notices
+
+
+def _change(
+    subject: str, alert: Alert, told: ToldAlertRecord | None, fires: FiringAlert | None, now_ms: int
+) -> AlertChange | None:
+    """Return how an alert differs from what was sent; None if it does not."""
+    if told is not None and told.firing:
+        return _over(told, alert, now_ms) if fires is None else None
+    return None if fires is None or fires.only_keeps else _begun(fires)
 
 
 def _begun(each: FiringAlert) -> AlertChange:
     text = (
-        f"{SEVERITY[each.alert].upper()} {each.alert}, {_about(each.subject)}: {each.found}\n"
+        f"{RULES[each.alert].severity.upper()} {each.alert}, {_about(each.subject)}: {each.found}\n"
         f"What to do: {each.todo}\n"
-        f"Runbook: {_RUNBOOK}#{each.alert}"
+        f"Runbook: statecore explain {each.alert}"
     )
     return AlertChange(each.subject, each.alert, True, text)
 
 
-def _over(told: ToldAlertRecord, now_ms: int) -> AlertChange:
-    alert = Alert(told.alert)
-    lasted = "" if told.told_ms is None else f" after {span(now_ms - told.told_ms)}"
+def _over(told: ToldAlertRecord, alert: Alert, now_ms: int) -> AlertChange:
+    ended_ms = now_ms if told.changed_ms is None else told.changed_ms
+    lasted = "" if told.told_ms is None else f" after {span(ended_ms - told.told_ms)}"
     return AlertChange(told.subject, alert, False, f"RESOLVED {alert}, {_about(told.subject)}{lasted}")
 
 

@@ -80,8 +80,8 @@ class JobStatus:
 
     @property
     def failures(self) -> Sequence[GenerationRecord]:
-        """The drivers that failed in a row, newest first; one that has just started does not end the row."""
-        return failures_in_a_row(self.generations, self.now_ms)
+        """The drivers that failed in a row, newest first; one that has not settled does not end the row."""
+        return failures_in_a_row(self.generations)
 
     @property
     def crash_loops(self) -> bool:

@@ -12,7 +12,7 @@ from typing import get_args
 
 from statecore.catalog import EpochRecord, RescaleState, SourceBacklog, StateFigures
 from statecore.operations.status.advice import Alert
-from statecore.operations.status.alerts import SEVERITY, job_alerts
+from statecore.operations.status.alerts import RULES, job_alerts
 from statecore.operations.status.job_status import DriverState, JobStatus
 
 Point = tuple[float, Mapping[str, str]]
@@ -62,10 +62,10 @@ def _driver_state(job: JobSample) -> Iterator[Point]:
 
 
 def _alerts(job: JobSample) -> Iterator[Point]:
-    firing = {each.alert for each in job_alerts(job.status)}
+    firing = {each.alert for each in job_alerts(job.status) if not each.only_keeps}
     for alert in Alert:
         if alert is not Alert.SUPERVISOR_DEAD:
-            yield float(alert in firing), {"alert": alert.value, "severity": SEVERITY[alert].value}
+            yield float(alert in firing), {"alert": alert.value, "severity": RULES[alert].severity.value}
 
 
 def _rescales(job: JobSample) -> Iterator[Point]:

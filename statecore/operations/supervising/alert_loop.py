@@ -60,7 +60,7 @@ class AlertLoop:
             CatalogError: The catalog cannot be reached.
 
         """
-        for change in untold_changes(self._catalog, self._channel, job_statuses(self._catalog)):
+        for change in due_changes(self._catalog, self._channel, job_statuses(self._catalog)):
             if claim(self._catalog.alerts, self._channel, change, CLAIM_MS):
                 self._tell(change)
 
@@ -112,13 +112,13 @@ def firing_alerts(found: Iterable[JobStatus]) -> list[FiringAlert]:
     return [alert for each in found for alert in job_alerts(each)]
 
 
-def untold_changes(
+def due_changes(
     catalog: Catalog, channel: str, found: Mapping[str, JobStatus], supervisor: SupervisorRecord | None = None
 ) -> list[AlertChange]:
-    """Return the changes of alerts that a channel has not sent.
+    """Return the changes of alerts that a channel should send now, and note those that have not lasted yet.
 
     Args:
-        catalog: The changes already sent.
+        catalog: What was sent and noted.
         channel: The channel.
         found: Status of each job, by name.
         supervisor: The supervisor that acted last, for Airflow's loop; None in the supervisor itself, which cannot be
@@ -127,7 +127,10 @@ def untold_changes(
     """
     now_ms = catalog.now_ms()
     firing = [*firing_alerts(found.values()), *supervisor_alerts(supervisor, RELEASE, now_ms)]
-    return alert_changes(firing, catalog.alerts.told(channel), {*found, ALL_JOBS}, now_ms)
+    changes, notices = alert_changes(firing, catalog.alerts.told(channel), {*found, ALL_JOBS}, now_ms)
+    for each in notices:
+        catalog.alerts.note(channel, each.subject, each.alert, changed_ms=each.changed_ms)
+    return changes
 
 
 def claim(alerts: Alerts, channel: str, change: AlertChange, ttl_ms: int) -> bool:

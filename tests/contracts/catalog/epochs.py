@@ -147,7 +147,7 @@ def test_a_measured_backlog_is_kept_for_a_day(catalog: Catalog, job: str, clock)
     catalog.epochs.record_backlog(job, 2, [FILES])
     assert catalog.epochs.backlogs(job) == [
         BacklogRecord(job, first_ms, 1, (RULES,)),
-        BacklogRecord(job, clock.now_ms(), 2, (FILES,)),
+        BacklogRecord(job, clock.now_ms(), 2, (FILES,), waiting_since_ms=clock.now_ms()),
     ]
     assert catalog.epochs.backlogs(job, until_ms=clock.now_ms()) == catalog.epochs.backlogs(job)[:1]
     assert catalog.epochs.backlogs(job, since_ms=first_ms + 1) == catalog.epochs.backlogs(job)[1:]
@@ -157,6 +157,47 @@ def test_a_measured_backlog_is_kept_for_a_day(catalog: Catalog, job: str, clock)
     assert [each.generation for each in catalog.epochs.backlogs(job)] == [2, 2]
     with pytest.raises(UnknownJobError):
         catalog.epochs.record_backlog("nobody", 1, [])
+
+
+def test_a_measurement_says_since_when_something_waits(catalog: Catalog, job: str, clock) -> None:
+    def measured(*sources: SourceBacklog) -> int | None:
+        clock.advance(5_000)
+        catalog.epochs.record_backlog(job, 1, sources)
+        return catalog.epochs.backlogs(job)[-1].waiting_since_ms
+
+    none, unknown = SourceBacklog("in", records=0), SourceBacklog("in")
+    first_ms = clock.now_ms() + 5_000
+    assert measured(FILES) == measured(FILES, RULES) == measured(FILES) == first_ms
+    assert measured(none) is None
+    assert measured(FILES) == clock.now_ms()
+    assert measured(unknown) is None
+
+
+def test_a_driver_has_settled_once_it_commits_or_nothing_waits(catalog: Catalog, job: str, clock) -> None:
+    def settled(number: int) -> int | None:
+        return next(each.settled_ms for each in catalog.generations.of(job) if each.generation == number)
+
+    none, unknown, some = (SourceBacklog("in", records=count) for count in (0, None, 3))
+    catalog.generations.claim(job, log_path="/l")
+    catalog.epochs.record_backlog(job, 1, [none])
+    # It has not read yet what it has to publish of its last epoch.
+    assert settled(1) is None
+    catalog.generations.heartbeat(job, 1)
+    for sources in ([], [unknown], [none, unknown], [some], [none, some]):
+        clock.advance(5_000)
+        catalog.epochs.record_backlog(job, 1, sources)
+        assert settled(1) is None, sources
+    clock.advance(5_000)
+    catalog.epochs.record_backlog(job, 1, [none, none])
+    first_ms = clock.now_ms()
+    clock.advance(5_000)
+    catalog.epochs.record_backlog(job, 1, [none])
+    assert settled(1) == first_ms
+    catalog.generations.end(job, 1, state="failed")
+    catalog.generations.claim(job, log_path="/l")
+    # A commit counts at once, also before the first heartbeat.
+    catalog.epochs.record(epoch(1, clock.now_ms(), job=job, generation=2))
+    assert (settled(1), settled(2)) == (first_ms, clock.now_ms())
 
 
 def test_a_sum_counts_the_sources_that_can_tell_and_is_unknown_when_none_can() -> None:

@@ -139,6 +139,7 @@ sa.Table(
     sa.Column("process_started_ms", sa.BigInteger),
     sa.Column("version", sa.String(50)),
     sa.Column("trigger_ms", sa.BigInteger),
+    sa.Column("settled_ms", sa.BigInteger),
 )
 
 sa.Table(
@@ -225,6 +226,7 @@ sa.Table(
     sa.Column("measured_ms", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("generation", sa.Integer, nullable=False),
     sa.Column("sources", sa.JSON, nullable=False),
+    sa.Column("waiting_since_ms", sa.BigInteger),
 )
 
 sa.Table(
@@ -263,6 +265,7 @@ sa.Table(
     sa.Column("alert", sa.String(50), primary_key=True),
     sa.Column("firing", sa.Boolean, nullable=False),
     sa.Column("told_ms", sa.BigInteger),
+    sa.Column("changed_ms", sa.BigInteger),
     sa.Column("claimed_until_ms", sa.BigInteger, nullable=False),
 )
 

@@ -23,9 +23,11 @@ from statecore.catalog import (
 from statecore.operations.status.advice import Alert, advice
 from statecore.operations.status.alerts import (
     ALL_JOBS,
-    SEVERITY,
+    RESOLVED_AFTER_MS,
+    RULES,
     SUPERVISOR_DEAD_MS,
     FiringAlert,
+    Notice,
     alert_changes,
     job_alerts,
     supervisor_alerts,
@@ -64,6 +66,7 @@ def failed(status: JobStatus, number: int, error: str, *, silent_ms: int = 0) ->
         error=error,
         heartbeat_ms=status.now_ms - silent_ms,
         ended_ms=status.now_ms,
+        settled_ms=None,
     )
 
 
@@ -90,7 +93,9 @@ def crash_loop(status: JobStatus) -> JobStatus:
 
 def lost_and_replaced(status: JobStatus) -> JobStatus:
     lost = failed(status, 1, "no heartbeat for 21000 ms while running; see /logs/1.log", silent_ms=21_000)
-    new = dataclasses.replace(status.generations[0], generation=2, state="launching", started_ms=status.now_ms)
+    new = dataclasses.replace(
+        status.generations[0], generation=2, state="launching", started_ms=status.now_ms, settled_ms=None
+    )
     return later(status, 1_000, generations=[new, lost])
 
 
@@ -99,7 +104,11 @@ SUPERVISOR = SupervisorRecord("s", "blue", 7, 0, RELEASE, {}, 0, heartbeat_ms=1_
 WAITING = dataclasses.replace(SUPERVISOR, hung={"job 'orders'": 70})
 CLUSTER = ClusterRecord("c", "ec2", {}, 4, 1, "MaxSize is 1", 0)
 ILL: list[tuple[Alert, str, Callable[[JobStatus], JobStatus]]] = [
-    (Alert.CRASH_LOOP, "2 drivers failed in a row, the first 0 s ago", crash_loop),
+    (
+        Alert.CRASH_LOOP,
+        "orders.py:13: ValueError: negative (crash loop: 2 drivers failed in a row, the first 0 s ago)",
+        crash_loop,
+    ),
     (Alert.DRIVER_LOST, "last heard of 1 min ago", lambda found: later(found, MINUTE_MS, alive=False)),
     (Alert.DRIVER_LOST, "generation 1 was lost after 21 s without a heartbeat", lost_and_replaced),
     (
@@ -177,7 +186,7 @@ def test_what_is_wrong_is_an_alert_with_its_figures_and_the_advice_of_status(
 
 
 def test_every_alert_is_known_by_its_finding_and_its_severity() -> None:
-    assert {alert for alert, _, _ in ILL} | {Alert.SUPERVISOR_DEAD} == set(Alert) == set(SEVERITY)
+    assert {alert for alert, _, _ in ILL} | {Alert.SUPERVISOR_DEAD} == set(Alert) == set(RULES)
 
 
 @pytest.mark.parametrize("ill", [crash_loop, lost_and_replaced])
@@ -188,10 +197,10 @@ def test_a_job_that_was_stopped_has_no_alert_about_its_drivers(
     assert job_alerts(dataclasses.replace(found, job=dataclasses.replace(found.job, desired_state="stopped"))) == []
 
 
-def test_a_lost_driver_is_resolved_once_its_successor_commits(healthy: JobStatus) -> None:
+def test_a_lost_driver_is_over_once_its_successor_has_settled(healthy: JobStatus) -> None:
     found = lost_and_replaced(healthy)
     new, lost = found.generations
-    committed = dataclasses.replace(new, state="running", lineage=2, epoch=1)
+    committed = dataclasses.replace(new, state="running", lineage=2, epoch=1, settled_ms=found.now_ms)
     assert job_alerts(dataclasses.replace(found, generations=[committed, lost])) == []
 
 
@@ -233,33 +242,60 @@ def test_each_program_is_compared_with_the_supervisor_and_without_one_with_the_p
     )
 
 
-LOOP = FiringAlert("orders", Alert.CRASH_LOOP, "crash loop: 4 drivers failed in a row", "read /logs/4.log")
+LOOP = FiringAlert("orders", Alert.CRASH_LOOP, "ValueError: negative (crash loop: 4 drivers failed)", "read its log")
+FULL = FiringAlert("orders", Alert.MEMORY_FULL, "a worker used 90% of its memory", "add workers")
+LESS = dataclasses.replace(FULL, only_keeps=True)
 
 
-def told(firing: bool, subject: str = "orders", told_ms: int | None = 1_000) -> ToldAlertRecord:
-    return ToldAlertRecord("supervisor", subject, "crash_loop", firing, told_ms, 0)
+def told(
+    firing: bool, alert: Alert = Alert.CRASH_LOOP, *, subject: str = "orders", changed_ms: int | None = None
+) -> ToldAlertRecord:
+    return ToldAlertRecord("supervisor", subject, alert, firing, 1_000, 0, changed_ms)
 
 
 def test_a_change_says_how_urgent_it_is_what_to_do_and_where_to_read_on() -> None:
-    (change,) = alert_changes([LOOP], [], {"orders"}, 0)
+    ((change,), _) = alert_changes([LOOP], [], {"orders"}, 0)
     assert (change.subject, change.alert, change.firing) == ("orders", Alert.CRASH_LOOP, True)
     assert change.text == (
-        "CRITICAL crash_loop, job orders: crash loop: 4 drivers failed in a row\n"
-        "What to do: read /logs/4.log\n"
-        "Runbook: docs/alerts.md#crash_loop"
+        "CRITICAL crash_loop, job orders: ValueError: negative (crash loop: 4 drivers failed)\n"
+        "What to do: read its log\n"
+        "Runbook: statecore explain crash_loop"
     )
 
 
 def test_what_was_told_is_told_again_only_when_it_changes() -> None:
-    assert alert_changes([LOOP], [told(True)], {"orders"}, 0) == []
-    assert alert_changes([], [told(False)], {"orders"}, 0) == []
-    assert len(alert_changes([LOOP], [told(False)], {"orders"}, 0)) == 1
-    (over,) = alert_changes([], [told(True)], {"orders"}, 721_000)
-    assert (over.firing, over.text) == (False, "RESOLVED crash_loop, job orders after 12 min")
+    assert alert_changes([LOOP], [told(True)], {"orders"}, 0) == ([], [])
+    assert alert_changes([], [told(False)], {"orders"}, 0) == ([], [])
+    assert len(alert_changes([LOOP], [told(False)], {"orders"}, 0)[0]) == 1
+
+
+def test_what_is_over_is_noted_and_resolved_once_that_has_lasted() -> None:
+    assert alert_changes([], [told(True)], {"orders"}, 721_000) == ([], [Notice("orders", Alert.CRASH_LOOP, 721_000)])
+    over = told(True, changed_ms=721_000)
+    assert alert_changes([], [over], {"orders"}, 721_000 + RESOLVED_AFTER_MS - 1) == ([], [])
+    ((change,), notices) = alert_changes([], [over], {"orders"}, 721_000 + RESOLVED_AFTER_MS)
+    assert (change.firing, change.text, notices) == (False, "RESOLVED crash_loop, job orders after 12 min", [])
+    # It fires again before that.
+    assert alert_changes([LOOP], [over], {"orders"}, 730_000) == ([], [Notice("orders", Alert.CRASH_LOOP, None)])
+
+
+def test_what_has_to_last_is_noted_and_told_once_it_has() -> None:
+    limit_ms = RULES[Alert.MEMORY_FULL].sent_after_ms
+    assert alert_changes([FULL], [], {"orders"}, 5_000) == ([], [Notice("orders", Alert.MEMORY_FULL, 5_000)])
+    noted = told(False, Alert.MEMORY_FULL, changed_ms=5_000)
+    assert alert_changes([FULL], [noted], {"orders"}, 5_000 + limit_ms - 1) == ([], [])
+    ((change,), _) = alert_changes([FULL], [noted], {"orders"}, 5_000 + limit_ms)
+    assert change.text.startswith("WARNING memory_full")
+    assert alert_changes([], [noted], {"orders"}, 9_000) == ([], [Notice("orders", Alert.MEMORY_FULL, None)])
+
+
+def test_between_two_values_an_alert_stays_as_it_was_told() -> None:
+    assert alert_changes([LESS], [], {"orders"}, 0) == ([], [])
+    assert alert_changes([LESS], [told(True, Alert.MEMORY_FULL)], {"orders"}, 0) == ([], [])
 
 
 def test_an_alert_of_a_job_that_was_not_looked_at_is_not_resolved() -> None:
-    assert alert_changes([], [told(True, "clicks")], {"orders"}, 0) == []
+    assert alert_changes([], [told(True, subject="clicks")], {"orders"}, 0) == ([], [])
 
 
 @pytest.mark.parametrize(

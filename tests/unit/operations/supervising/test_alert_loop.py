@@ -17,14 +17,15 @@ from pathlib import Path
 import pytest
 
 from statecore.catalog import Catalog
+from statecore.operations.status.alerts import RESOLVED_AFTER_MS
 from statecore.operations.supervising import alert_loop, webhook
 from statecore.operations.supervising.alert_loop import (
     CLAIM_MS,
     AlertLoop,
     claim,
     confirm,
+    due_changes,
     job_statuses,
-    untold_changes,
     webhook_sender,
 )
 from statecore.release import RELEASE
@@ -69,7 +70,7 @@ def heads(chat: Webhook) -> list[str]:
 BEGUN, OVER = "CRITICAL crash_loop, job orders:", "RESOLVED crash_loop, job orders"
 
 
-def test_each_change_is_told_once_also_after_a_restart(catalog: Catalog, chat: Webhook) -> None:
+def test_each_change_is_told_once_also_after_a_restart(catalog: Catalog, clock: ManualClock, chat: Webhook) -> None:
     send = webhook_sender()
     first = AlertLoop(catalog, "supervisor", send)
     first.step()
@@ -81,6 +82,9 @@ def test_each_change_is_told_once_also_after_a_restart(catalog: Catalog, chat: W
     assert [each for each in heads(chat) if "crash_loop" in each] == [BEGUN]
     assert any("2 drivers failed in a row" in message["text"] for message in chat.messages)
     catalog.jobs.set_desired("orders", state="stopped")
+    first.step()
+    assert [each for each in heads(chat) if "crash_loop" in each] == [BEGUN]
+    clock.advance(RESOLVED_AFTER_MS)
     AlertLoop(catalog, "supervisor", send).step()
     first.step()
     assert [each for each in heads(chat) if "crash_loop" in each] == [BEGUN, OVER]
@@ -136,7 +140,7 @@ def test_without_a_webhook_an_alert_is_logged(catalog: Catalog, caplog: pytest.L
     with caplog.at_level(logging.WARNING):
         loop.step()
         loop.step()
-    assert caplog.text.count("CRITICAL crash_loop, job orders: crash loop: 2 drivers failed in a row") == 1
+    assert caplog.text.count("CRITICAL crash_loop, job orders: ValueError: negative (crash loop: 2 drivers failed") == 1
 
 
 SUPERVISOR = """
@@ -219,7 +223,7 @@ def test_the_loop_outlives_a_catalog_that_was_away(
 
 def look(catalog: Catalog) -> list[str]:
     """Look once as Airflow does; return how the messages begin."""
-    changes = untold_changes(catalog, "airflow", job_statuses(catalog), catalog.supervisors.last())
+    changes = due_changes(catalog, "airflow", job_statuses(catalog), catalog.supervisors.last())
     for change in changes:
         assert claim(catalog.alerts, "airflow", change, CLAIM_MS)
         confirm(catalog.alerts, "airflow", change)
@@ -242,20 +246,31 @@ def test_a_dead_supervisor_is_told_by_another_process_once_and_resolved_when_one
     assert look(catalog) == []
     clock.advance(30_000)
     beat()
+    assert look(catalog) == []
+    clock.advance(RESOLVED_AFTER_MS)
     assert look(catalog) == ["RESOLVED supervisor_dead, all jobs after 30 s"]
     assert look(catalog) == []
 
 
-def test_a_supervisor_of_another_release_is_told_once_and_resolved_when_it_was_upgraded(catalog: Catalog) -> None:
+def test_a_supervisor_of_another_release_is_told_when_it_lasts_and_resolved_when_it_was_upgraded(
+    catalog: Catalog, clock: ManualClock
+) -> None:
     def beat(release: str) -> None:
         catalog.supervisors.lead("first", host="blue", pid=7, process_started_ms=0, version=release)
 
+    for _ in range(2):
+        beat("0.0.9")
+        assert look(catalog) == []
+        clock.advance(30 * 60_000)
     beat("0.0.9")
     assert look(catalog) == [
         f"WARNING releases_differ, all jobs: Airflow runs release {RELEASE} of statecore, the supervisor on blue runs "
         "0.0.9"
     ]
     assert look(catalog) == []
+    beat(RELEASE)
+    assert look(catalog) == []
+    clock.advance(RESOLVED_AFTER_MS)
     beat(RELEASE)
     (over,) = look(catalog)
     assert over.startswith("RESOLVED releases_differ, all jobs")

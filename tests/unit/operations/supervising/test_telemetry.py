@@ -106,7 +106,7 @@ def test_a_scrape_shows_each_figure_of_a_job(catalog: Catalog, full_scrape: Seri
         "savepoint_timestamp_seconds", "state_rows", "state_size_bytes", "memory_ratio", "backlog_rows",
         "rows_read_total", "rows_written_total", "epoch_duration_seconds_sum", "epoch_duration_seconds_count",
     )} == {
-        "desired_running": 1, "driver_starts_total": 2, "driver_failures": 1, "parallelism": 2, "max_parallelism": 16,
+        "desired_running": 1, "driver_starts_total": 2, "driver_failures": 0, "parallelism": 2, "max_parallelism": 16,
         "workers_ready": 2, "workers_desired": 3, "lineage": 3, "epoch": 8,
         "epoch_commit_timestamp_seconds": epoch.committed_ms / 1000, "savepoint_timestamp_seconds": 5,
         "state_rows": 40, "state_size_bytes": 4_096, "memory_ratio": 0.5, "backlog_rows": 500,
