@@ -143,7 +143,9 @@ def alert_changes(
         now_ms: Time of the look.
 
     """
-    known = {(each.subject, Alert(each.alert)): each for each in told if each.subject in judged}
+    # An earlier release may have sent others.
+    told = [each for each in told if each.subject in judged and each.alert in RULES]
+    known = {(each.subject, Alert(each.alert)): each for each in told}
     found = {(each.subject, each.alert): each for each in firing}
     changes, notices = [], []
     for subject, alert in dict.fromkeys([*found, *known]):

@@ -56,7 +56,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         # Its heartbeat and its end. No log, and no process that the supervisor would end.
         "generations": (
             "INSERT(ended_ms epoch generation heartbeat_ms job lineage parallelism started_ms state) SELECT "
-            "UPDATE(ended_ms epoch error heartbeat_ms lineage parallelism state trigger_ms version)"
+            "UPDATE(ended_ms epoch error heartbeat_ms lineage parallelism settled_ms state trigger_ms version)"
         ),
         # Answers to what it was asked. It sees no check of a job file, by row security, and asks for none.
         "requests": f"SELECT {_ANSWERED}",

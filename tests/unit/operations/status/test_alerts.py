@@ -289,6 +289,11 @@ def test_what_has_to_last_is_noted_and_told_once_it_has() -> None:
     assert alert_changes([], [noted], {"orders"}, 9_000) == ([], [Notice("orders", Alert.MEMORY_FULL, None)])
 
 
+def test_an_alert_of_another_release_is_left_alone() -> None:
+    unknown = ToldAlertRecord("supervisor", "orders", "job_down", True, 1_000, 0)
+    assert alert_changes([LOOP], [unknown, told(True)], {"orders"}, 0) == ([], [])
+
+
 def test_between_two_values_an_alert_stays_as_it_was_told() -> None:
     assert alert_changes([LESS], [], {"orders"}, 0) == ([], [])
     assert alert_changes([LESS], [told(True, Alert.MEMORY_FULL)], {"orders"}, 0) == ([], [])

@@ -15,11 +15,18 @@ from statecore_airflow.triggers.alerts import AlertTrigger, payload_of
 
 from statecore.catalog import Catalog
 from statecore.catalog.transactions import Transactions
+from statecore.operations.status import alerts
 from statecore.operations.status.alerts import AlertChange
 from statecore.release import RELEASE
 from tests.airflow.running import sent
 from tests.support.waiting import PATIENCE_S
 from tests.support.webhook import Webhook
+
+
+@pytest.fixture(autouse=True)
+def resolved_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An alert is resolved as soon as it is over; tests of the rules prove how long it waits."""
+    monkeypatch.setattr(alerts, "RESOLVED_AFTER_MS", 0)
 
 
 @pytest.fixture
@@ -81,7 +88,7 @@ def test_a_change_is_posted_once_with_the_jobs_page_however_often_its_run_is_tri
 ) -> None:
     (change,) = AlertTrigger().look(catalog)
     (text,) = tell(change, change)
-    assert text.startswith(f"CRITICAL crash_loop, job {looping}: crash loop: 2 drivers failed in a row")
+    assert text.startswith(f"CRITICAL crash_loop, job {looping}: ")
     assert text.endswith(f"Job: /plugin/statecore/statecore/job?name={looping}")
     assert tell(change) == []
     assert webhook.messages == [{"text": text}]
