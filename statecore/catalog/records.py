@@ -355,6 +355,8 @@ class EpochRecord:
         subtasks: Subtasks that ran, over all operators.
         backlog: Backlog known after the epoch, per source; empty before the first measurement.
         memory_share: The largest share of its memory that a worker used, 0 to 1; None when it was not measured.
+        host_share: The largest share of its memory that all programs on a worker's host used; None when it was not
+            measured, and where each worker has a limit of its own.
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
         rows_out: Rows that it published, over all sinks.
         state_rows: Rows of keyed state after it, over all operators.
@@ -380,6 +382,7 @@ class EpochRecord:
     subtasks: int = 0
     backlog: tuple[SourceBacklog, ...] = ()
     memory_share: float | None = None
+    host_share: float | None = None
     late_rows: dict[str, int] = field(default_factory=dict)
     rows_out: int = 0
     state_rows: int = 0

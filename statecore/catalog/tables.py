@@ -220,6 +220,7 @@ epochs = Table(
     Column("subtasks", Integer, nullable=False),
     Column("backlog", JSON, nullable=False),
     Column("memory_share", Float),
+    Column("host_share", Float),
     Column("late_rows", JSON, nullable=False),
     Column("rows_out", BigInteger, nullable=False),
     Column("state_rows", BigInteger, nullable=False),

@@ -70,6 +70,7 @@ def subtask_commit(uid: str = "totals", subtask: int = 0, **changes: Any) -> Sub
         next_processing_timer_ms=None, key_groups=0, cached_key_groups=0, state_rows={}, key_group_rows=None,
         heavy_keys=(), heavy_key_groups=(), load_ms=0, read_ms=0, process_ms=0, write_ms=0, memory_used=0,
         memory_limit=1,
+        host_share=None,
     )  # fmt: skip
     return msgspec.structs.replace(made, **changes)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from statecore.catalog import GenerationRecord, SupervisorRecord, some_wait
+from statecore.catalog import EpochRecord, GenerationRecord, SupervisorRecord, some_wait
 from statecore.operations.restarts import HISTORY
 from statecore.operations.status.causes import CODE, cause_of
 from statecore.operations.status.job_status import JobStatus
@@ -281,13 +281,27 @@ def _stream(status: JobStatus) -> Iterator[Finding]:
             # The failures say why.
             only_keeps=status.crash_loops,
         )
-    if newest is not None and newest.memory_share is not None and newest.memory_share >= _ENOUGH_MEMORY:
+    if newest is not None:
+        yield from _memory(status.job.name, newest)
+
+
+def _memory(job: str, newest: EpochRecord) -> Iterator[Finding]:
+    """Yield the finding on a worker's memory, or on its host's, where that is its limit."""
+    own, host = newest.memory_share or 0.0, newest.host_share or 0.0
+    if own >= _ENOUGH_MEMORY:
         yield Finding(
-            f"a worker used {newest.memory_share:.0%} of its memory",
+            f"a worker used {own:.0%} of its memory",
             "give the job more workers and a higher parallelism before the worker is killed, "
-            f"`statecore rescale {status.job.name} --parallelism … --workers …`",
+            f"`statecore rescale {job} --parallelism … --workers …`",
             Alert.MEMORY_FULL,
-            only_keeps=newest.memory_share < _FULL_MEMORY,
+            only_keeps=own < _FULL_MEMORY,
+        )
+    elif host >= _ENOUGH_MEMORY:
+        yield Finding(
+            f"all programs on a worker's host used {host:.0%} of its memory, the worker itself {own:.0%}",
+            "look what else runs there: without a limit of its own, the worker may be killed for it",
+            Alert.MEMORY_FULL,
+            only_keeps=host < _FULL_MEMORY,
         )
 
 

@@ -108,6 +108,7 @@ def _figures(report: EpochReport, backlog: tuple[SourceBacklog, ...]) -> _Figure
         subtasks=sum(map(len, report.commits.values())),
         backlog=backlog,
         memory_share=report.memory_share,
+        host_share=report.host_share,
         late_rows=dict(report.late_rows),
         rows_out=manifest.rows_out,
         state_rows=manifest.state_rows,

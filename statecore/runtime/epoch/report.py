@@ -44,6 +44,8 @@ class EpochReport:
             (``read``), the longest wait of a subtask for its input (``transfer``), and the longest of each other phase
             of the subtasks.
         memory_share: The largest share of its memory that a worker uses.
+        host_share: The largest share of its memory that a host uses, of workers without a limit of their own; None if
+            all have one.
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
         publish_ms: Duration of publishing in each sink that had outputs.
 
@@ -56,6 +58,7 @@ class EpochReport:
     cached_subtasks: int
     phases_ms: Mapping[str, int]
     memory_share: float
+    host_share: float | None
     late_rows: Mapping[str, int]
     publish_ms: Mapping[str, float]
 
@@ -82,6 +85,7 @@ def epoch_report(
         cached_subtasks=sum(commit.cached_key_groups == commit.key_groups for commit in every),
         phases_ms=phases,
         memory_share=share,
+        host_share=max((commit.host_share for commit in every if commit.host_share is not None), default=None),
         late_rows=late_rows,
         publish_ms=timing.publish_ms,
     )

@@ -1,8 +1,10 @@
-"""Memory of a Python worker against its limit: a worker whose state exceeds it is killed without a message."""
+"""Memory of a Spark worker against its limit: a worker whose state exceeds it is killed without a message."""
 
 from __future__ import annotations
 
+import os
 import resource
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,15 +12,23 @@ import psutil
 
 _CGROUP = Path("/sys/fs/cgroup")
 NEARLY_FULL = 0.8
-"""A worker above this share of its limit is reported."""
+"""A worker, or a host, above this share of its limit is reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Used memory and its limit, in bytes."""
+    """Memory in bytes.
+
+    Attributes:
+        used: What the worker itself uses of ``limit``.
+        limit: Its limit.
+        host_share: Share of the host's memory that all programs there use; None where the worker has its own limit.
+
+    """
 
     used: int
     limit: int
+    host_share: float | None = None
 
     @property
     def share(self) -> float:
@@ -27,13 +37,13 @@ class Memory:
 
 
 def worker_memory() -> Memory:
-    """Return the tightest limit on this process.
+    """Return the tightest limit of this worker.
 
     ``spark.executor.pyspark.memory`` limits the address space of each Python worker; a container limits the sum of its
-    processes; otherwise the machine is the limit.
+    processes. A worker with neither may take what the host has, and competes for it with every other program there.
     """
-    limits = [_machine(), *filter(None, (_address_space(), _container()))]
-    return max(limits, key=lambda memory: memory.share)
+    own = [*filter(None, (_address_space(), _container()))]
+    return max(own, key=lambda memory: memory.share) if own else _host()
 
 
 def _address_space() -> Memory | None:
@@ -54,6 +64,31 @@ def _container() -> Memory | None:
         return None
 
 
-def _machine() -> Memory:
-    memory = psutil.virtual_memory()
-    return Memory(memory.total - memory.available, memory.total)
+def _host() -> Memory:
+    host = psutil.virtual_memory()
+    used = sum(map(_resident, _executor()))
+    return Memory(used, host.total, host_share=1 - host.available / host.total)
+
+
+def _executor() -> Iterator[int]:
+    """Yield the processes of this executor: its JVM, PySpark's daemon, and its Python workers.
+
+    The kernel lists the daemon's children; to look through all processes of the host would take too long.
+    """
+    daemon = os.getppid()
+    children = Path(f"/proc/{daemon}/task/{daemon}/children")
+    try:
+        yield from map(int, children.read_text().split())
+        yield daemon
+        yield int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        yield os.getpid()
+
+
+def _resident(process: int) -> int:
+    """Return the resident memory of a process; pages that workers share count for each of them."""
+    try:
+        return psutil.Process(process).memory_info().rss
+    except psutil.Error:
+        # A worker that has just ended.
+        return 0

@@ -222,6 +222,7 @@ class _Attempt:
             write_ms=_ms(time.monotonic() - self._processed),
             memory_used=memory.used,
             memory_limit=memory.limit,
+            host_share=memory.host_share,
         )
         if keyed is not None:
             token = writer.token if keyed_files else ""

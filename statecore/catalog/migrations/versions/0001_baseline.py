@@ -189,6 +189,7 @@ sa.Table(
     sa.Column("subtasks", sa.Integer, nullable=False),
     sa.Column("backlog", sa.JSON, nullable=False),
     sa.Column("memory_share", sa.Float),
+    sa.Column("host_share", sa.Float),
     sa.Column("late_rows", sa.JSON, nullable=False),
     sa.Column("rows_out", sa.BigInteger, nullable=False),
     sa.Column("state_rows", sa.BigInteger, nullable=False),

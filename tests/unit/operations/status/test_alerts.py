@@ -81,6 +81,12 @@ def memory_full(status: JobStatus) -> JobStatus:
     return dataclasses.replace(status, figures=dataclasses.replace(status.figures, epoch=full))
 
 
+def host_full(status: JobStatus) -> JobStatus:
+    assert status.figures.epoch is not None
+    full = dataclasses.replace(status.figures.epoch, memory_share=0.12, host_share=0.9)
+    return dataclasses.replace(status, figures=dataclasses.replace(status.figures, epoch=full))
+
+
 def diagnosed(status: JobStatus, name: str, *, for_ms: int) -> PolicyRecord:
     finding = "9,000 rows/s arrive; the key AA has 60% of the work"
     return PolicyRecord("orders", True, {}, {}, 0, finding, status.now_ms, status.now_ms, name, status.now_ms - for_ms)
@@ -140,6 +146,7 @@ ILL: list[tuple[Alert, str, Callable[[JobStatus], JobStatus]]] = [
         lambda found: later(found, 0, cluster=CLUSTER),
     ),
     (Alert.MEMORY_FULL, "a worker used 90% of its memory", memory_full),
+    (Alert.MEMORY_FULL, "a worker's host used 90% of its memory, the worker itself 12%", host_full),
     (
         Alert.POLICY_IDLE,
         "the policy was not evaluated for 6 min",

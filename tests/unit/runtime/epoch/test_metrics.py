@@ -22,7 +22,7 @@ JOB = manifest().job
 
 
 def report(epoch: int, **changes: str) -> EpochReport:
-    return EpochReport(manifest(epoch=epoch, operators=(), **changes), {}, 0, 5, 0, {}, 0.1, {}, {"seen": 2.5})
+    return EpochReport(manifest(epoch=epoch, operators=(), **changes), {}, 0, 5, 0, {}, 0.1, None, {}, {"seen": 2.5})
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 
+import psutil
 import pytest
 
 from statecore.runtime.worker import memory
@@ -46,6 +48,37 @@ except MemoryError:
 """
 
 
+HOARD = """
+import sys
+kept = b"x" * (int(sys.argv[1]) * 2**20)
+print("has it", flush=True)
+sys.stdin.read()
+"""
+# Forks two workers, as PySpark's daemon does; one says what it measures, once both have 64 MiB.
+DAEMON = """
+import os
+from statecore.runtime.worker.memory import _host
+
+ready, tell = os.pipe()
+over, end = os.pipe()
+if os.fork() == 0:
+    os.close(end)
+    kept = b"x" * (64 * 2**20)
+    os.write(tell, b".")
+    os.read(over, 1)
+    os._exit(0)
+if os.fork() == 0:
+    kept = b"x" * (64 * 2**20)
+    os.read(ready, 1)
+    print(_host().used, flush=True)
+    os._exit(0)
+os.close(over)
+os.waitpid(-1, 0)
+os.close(end)
+os.wait()
+"""
+
+
 def test_state_is_reported_before_the_limit_of_the_workers_address_space_refuses_more() -> None:
     done = subprocess.run(
         [sys.executable, "-c", GROW, str(4 * 2**30)], capture_output=True, text=True, check=True, cwd=REPO, timeout=120
@@ -73,9 +106,9 @@ class TestContainer:
         # What files are kept in memory for speed is given back first.
         assert found == Memory(10**15 - 50, 10**15 + 50)
 
-    def test_the_machine_counts_when_that_is_tighter(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_it_is_the_limit_however_full_the_host_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.group(tmp_path, monkeypatch, current="51")
-        assert worker_memory().limit > 1000
+        assert worker_memory() == Memory(1, 1000)
 
     @pytest.mark.parametrize(
         "files", [{"max": "max\n"}, {"current": ""}, {"stat": "anon 700\n"}, {"stat": "odd\n"}, {"max": "\0"}]
@@ -84,9 +117,27 @@ class TestContainer:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str]
     ) -> None:
         self.group(tmp_path, monkeypatch, **files)
-        assert 0 < worker_memory().share < 1
+        assert 0 < worker_memory().share < 1 and worker_memory().host_share is not None
 
-    def test_where_there_is_none_the_machine_counts(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_without_one_the_host_is_the_limit_and_what_others_use_of_it_is_not_the_workers(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(memory, "_CGROUP", tmp_path)
         monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-        assert 0 < worker_memory().share < 1
+        found = worker_memory()
+        assert found.limit == psutil.virtual_memory().total and found.host_share is not None
+        assert 0 < found.share < found.host_share < 1
+
+
+def test_an_executor_is_its_jvm_its_daemon_and_all_its_workers_and_nothing_else() -> None:
+    with subprocess.Popen([sys.executable, "-c", HOARD, "600"], stdin=PIPE, stdout=PIPE) as stranger:
+        assert stranger.stdin is not None and stranger.stdout is not None
+        assert stranger.stdout.readline()
+        done = subprocess.run(
+            # The shell stands for the JVM.
+            ["sh", "-c", '"$0" -c "$1"; true', sys.executable, DAEMON], capture_output=True, text=True, check=True,
+            cwd=REPO, timeout=120,
+        )  # fmt: skip
+        stranger.stdin.close()
+    # The neighbour's 64 MiB count, the stranger's 600 do not.
+    assert 128 * MIB < int(done.stdout) < 600 * MIB
