@@ -11,6 +11,7 @@ from statecore.catalog.jobs import Jobs
 from statecore.catalog.leases import Leases
 from statecore.catalog.policies import Diagnosed, Policies
 from statecore.catalog.records import (
+    ArrivalsRecord,
     AuditRecord,
     BacklogRecord,
     ClaimedSavepoint,
@@ -56,6 +57,7 @@ from statecore.catalog.supervisors import Supervisors
 
 __all__ = [
     "Alerts",
+    "ArrivalsRecord",
     "AuditRecord",
     "BacklogRecord",
     "Catalog",

@@ -15,6 +15,7 @@ from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, f
 from statecore.catalog import tables
 from statecore.catalog.queries import one, records, settle_generation
 from statecore.catalog.records import (
+    ArrivalsRecord,
     BacklogRecord,
     EpochRecord,
     JobFigures,
@@ -31,7 +32,7 @@ from statecore.catalog.records import (
 from statecore.catalog.transactions import Transactions
 
 epochs, subtasks, key_groups, backlogs = tables.epochs, tables.subtasks, tables.key_groups, tables.backlogs
-topics = tables.topics
+topics, arrivals = tables.topics, tables.arrivals
 
 KEPT_EPOCHS = 10_000
 """Epochs per job, with their backlog."""
@@ -70,6 +71,8 @@ class Epochs:
                 return
             connection.execute(insert(epochs).values(**dataclasses.asdict(epoch)))
             settle_generation(connection, epoch.job, epoch.generation, self._transactions.now_ms_in(connection))
+            if epoch.rows:
+                _note_arrival(connection, epoch)
             if operators:
                 made = SubtasksRecord(epoch.job, epoch.lineage, epoch.epoch, epoch.committed_ms, tuple(operators))
                 connection.execute(insert(subtasks).values(**dataclasses.asdict(made)))
@@ -171,7 +174,9 @@ class Epochs:
     def figures(self, job: str) -> JobFigures:
         """Return the current figures of a job."""
         newest = next(iter(self.of(job, limit=1)), None)
-        return JobFigures(job, self._rate(newest), newest, self._newest_backlog(job, newest))
+        arrived = self._transactions.all(select(arrivals).where(arrivals.c.job == job), ArrivalsRecord)
+        backlog = self._newest_backlog(job, newest)
+        return JobFigures(job, self._rate(newest), newest, backlog, next(iter(arrived), None))
 
     def series(self, job: str, *, since_ms: int, until_ms: int, step_ms: int) -> list[MetricPoint]:
         """Return a job's figures for a chart, one point per time step; the last step may be shorter."""
@@ -229,6 +234,19 @@ class Epochs:
         if epoch is None or not epoch.backlog or (between is not None and between.measured_ms > epoch.committed_ms):
             return between
         return BacklogRecord(job, epoch.committed_ms, epoch.generation, epoch.backlog)
+
+
+def _note_arrival(connection: Connection, epoch: EpochRecord) -> None:
+    """Note that an epoch had rows; a time in which no driver ran is no silence."""
+    of_job, at_ms = arrivals.c.job == epoch.job, epoch.committed_ms
+    before = one(connection, arrivals, of_job, kind=ArrivalsRecord)
+    made = ArrivalsRecord(epoch.job, epoch.generation, at_ms, at_ms, 0)
+    if before is not None:
+        silent_ms = max(0, at_ms - before.newest_ms) if before.generation == epoch.generation else 0
+        longest_ms = max(before.longest_ms, silent_ms)
+        made = dataclasses.replace(made, first_ms=before.first_ms, longest_ms=longest_ms)
+        connection.execute(delete(arrivals).where(of_job))
+    connection.execute(insert(arrivals).values(**dataclasses.asdict(made)))
 
 
 def _waiting_since_ms(connection: Connection, job: str, now_ms: int) -> int:

@@ -260,6 +260,7 @@ class SourceBacklog:
         partitions: Number of its partitions, over all topics.
         oldest_age_ms: Age of the oldest record that waits, by its timestamp in its topic; 0 when none waits.
         skew: Records waiting in the fullest partition, as a multiple of the average; None when nothing waits.
+        problem: Why the source cannot be looked at; None if it can.
 
     """
 
@@ -272,6 +273,7 @@ class SourceBacklog:
     partitions: int | None = None
     oldest_age_ms: int | None = None
     skew: float | None = None
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,6 +478,24 @@ class KeyGroupsRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class ArrivalsRecord:
+    """When a job's epochs had rows.
+
+    Attributes:
+        generation: The driver of the newest such epoch.
+        first_ms, newest_ms: Commit of the first and of the newest such epoch.
+        longest_ms: Longest time between two of one driver.
+
+    """
+
+    job: str
+    generation: int
+    first_ms: int
+    newest_ms: int
+    longest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobFigures:
     """A job's current figures.
 
@@ -484,6 +504,7 @@ class JobFigures:
             before the first epoch.
         epoch: The newest epoch.
         backlog: The newest measurement, taken with an epoch or between two.
+        arrivals: When its epochs had rows; None before the first.
 
     """
 
@@ -491,6 +512,7 @@ class JobFigures:
     rows_per_second: float | None
     epoch: EpochRecord | None
     backlog: BacklogRecord | None
+    arrivals: ArrivalsRecord | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,6 +262,16 @@ backlogs = Table(
     Column("waiting_since_ms", BigInteger),
 )
 
+arrivals = Table(
+    "arrivals",
+    metadata,
+    _job(primary_key=True),
+    Column("generation", Integer, nullable=False),
+    Column("first_ms", BigInteger, nullable=False),
+    Column("newest_ms", BigInteger, nullable=False),
+    Column("longest_ms", BigInteger, nullable=False),
+)
+
 # Only the newest: a measurement names every partition.
 topics = Table(
     "topics",

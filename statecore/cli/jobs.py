@@ -9,7 +9,7 @@ from rich.markup import escape
 from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, CatalogUrl
 from statecore.cli.output import NOTHING, console, lag, print_json, table, waiting
-from statecore.operations.status.advice import span
+from statecore.operations.status.finding import span
 from statecore.operations.status.job_status import JobStatus, job_status, summary
 
 

@@ -13,7 +13,8 @@ from statecore.catalog import Catalog, RescaleRunRecord, SourceTopics, StateFigu
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, lag, print_json, utc, waiting
 from statecore.operations.kinds import kind_of
-from statecore.operations.status.advice import advice, span
+from statecore.operations.status.advice import advice
+from statecore.operations.status.finding import span
 from statecore.operations.status.job_status import JobStatus, job_status, summary
 from statecore.topics.lag import oldest_age_ms, records, skew
 

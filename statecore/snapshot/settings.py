@@ -15,6 +15,8 @@ from statecore.snapshot.compaction import BASE_FLOOR_BYTES
 PREFIX = "statecore."
 _GRACE = "statecore.cleanup.grace"
 _TRIGGER = "statecore.trigger.interval"
+_SILENT = "statecore.source.silent"
+_OFF = "off"
 _DURATION = re.compile(r"(\d+)(ms|s|m|min|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 MIN_GRACE = timedelta(minutes=10)
@@ -23,11 +25,12 @@ MIN_GRACE = timedelta(minutes=10)
 _ALLOWED = {
     _GRACE: (MIN_GRACE, timedelta.max),
     _TRIGGER: (timedelta(milliseconds=10), timedelta(minutes=10)),
+    _SILENT: (timedelta(minutes=1), timedelta.max),
 }
 
 
 class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a driver runs epochs, and how much it keeps of them.
+    """When a driver runs epochs, how much it keeps of them, and how long none may have rows.
 
     Attributes:
         trigger_interval: ``statecore.trigger.interval``, such as ``500ms`` or ``5s``: shortest time from the start of
@@ -36,6 +39,8 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         clean_up_grace: ``statecore.cleanup.grace``, such as ``1h`` or ``90min``: how old a file must be before it can
             be removed; longer than the longest epoch, and in a job's configuration at least ten minutes.
         base_floor_bytes: ``statecore.compaction.floor``: changelogs of fewer bytes never become a base.
+        silent_after: ``statecore.source.silent``, such as ``2h``: how long nothing may arrive before people are told;
+            ``off`` for a job whose input comes in bursts. None: the job's own history says.
 
     """
 
@@ -47,6 +52,8 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     base_floor_bytes: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
         name="statecore.compaction.floor", default=BASE_FLOOR_BYTES
     )
+
+    silent_after: timedelta | None = msgspec.field(name=_SILENT, default=None)
 
     @classmethod
     def from_conf(cls, conf: Mapping[str, str]) -> DriverSettings:
@@ -64,8 +71,8 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             known = [field.encode_name for field in msgspec.structs.fields(cls)]
             raise ConfigurationError(
                 f"found {own} in the job's configuration ({error}); expected keys among {known}, whole numbers, and "
-                f"durations such as 500ms, 90min, 2h or 1d: {_GRACE} at least 10min, {_TRIGGER} 10ms to 10min; "
-                "`register JOB --conf KEY=` removes one"
+                f"durations such as 500ms, 90min, 2h or 1d: {_GRACE} at least 10min, {_TRIGGER} 10ms to 10min, "
+                f"{_SILENT} at least 1min or {_OFF!r}; `register JOB --conf KEY=` removes one"
             ) from error
 
     @property
@@ -75,6 +82,8 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def _duration(key: str, text: str) -> timedelta:
+    if (key, text) == (_SILENT, _OFF):
+        return timedelta.max
     match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError(f"{key} is not a duration")

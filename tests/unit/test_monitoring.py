@@ -10,7 +10,7 @@ from typing import Any
 import promql_parser as promql
 import pytest
 
-from statecore.operations.status.advice import Alert
+from statecore.operations.status.finding import Alert
 from statecore.operations.status.measures import JOB_MEASURES
 from tests.support.monitoring import DASHBOARD, LEGENDS, QUERIES, RULES, RULES_FILE
 from tests.support.paths import REPO

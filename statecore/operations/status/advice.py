@@ -3,69 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 
-from statecore.catalog import EpochRecord, GenerationRecord, SupervisorRecord, some_wait
+from statecore.catalog import GenerationRecord, SupervisorRecord
 from statecore.operations.restarts import HISTORY
 from statecore.operations.status.causes import CODE, cause_of
+from statecore.operations.status.finding import Alert, Finding, span
 from statecore.operations.status.job_status import JobStatus
+from statecore.operations.status.stream import stream_findings
 from statecore.policy import BLOCKS_AFTER, BOTTLENECKS, blocked_words
 
 _SUPERVISOR = "statecore supervisor --logs …"
 _REASON = 1_000
 """Characters of an error's first line."""
-_SLOW_EPOCHS = 10
-_STREAM_STALLED_MS = 60_000
-# It may read all that lies in the source, and no epoch before it says how long that takes.
-_FIRST_EPOCH_MS = 300_000
 _STARTS_WITHIN_MS = 60_000
-_FULL_MEMORY, _ENOUGH_MEMORY = 0.8, 0.7
 # A diagnosis is reported once it has lasted this long: a burst may pass by itself.
 _DIAGNOSED_MS = 120_000
 # A policy is evaluated every few seconds.
 _POLICY_STALLED_MS = 300_000
 _TAKEN_BACK_MS = 3_600_000
-
-
-class Alert(StrEnum):
-    """Findings that are sent to people; each has an entry of its name in ``docs/alerts.md``."""
-
-    SUPERVISOR_DEAD = "supervisor_dead"
-    CRASH_LOOP = "crash_loop"
-    DRIVER_LOST = "driver_lost"
-    DRIVER_MISSING = "driver_missing"
-    SUPERVISOR_WAITS = "supervisor_waits"
-    STREAM_STALLED = "stream_stalled"
-    LEASE_TAKEN_BACK = "lease_taken_back"
-    RESCALE_FAILED = "rescale_failed"
-    WORKERS_MISSING = "workers_missing"
-    MEMORY_FULL = "memory_full"
-    POLICY_IDLE = "policy_idle"
-    POLICY_BLOCKED = "policy_blocked"
-    JOB_BOTTLENECK = "job_bottleneck"
-    RELEASES_DIFFER = "releases_differ"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A finding about a job, with figures, and what to do about it.
-
-    Attributes:
-        alert: The alert that it fires; None if it is only shown.
-        only_keeps: Whether it fires no alert, and only keeps one that was sent from being resolved.
-
-    """
-
-    found: str
-    todo: str = ""
-    alert: Alert | None = None
-    only_keeps: bool = False
-
-    @property
-    def text(self) -> str:
-        """Both in one line."""
-        return f"{self.found}: {self.todo}" if self.todo else self.found
 
 
 def advice(status: JobStatus) -> list[str]:
@@ -82,17 +37,9 @@ def findings(status: JobStatus) -> list[Finding]:
         *_cluster(status),
         *_rescale(status),
         *_policy(status),
-        *_stream(status),
+        *stream_findings(status),
         *_releases(status),
     ]
-
-
-def span(ms: int) -> str:
-    """Return a length of time in its two largest units."""
-    seconds = max(0, ms) // 1000
-    units = [("d", seconds // 86_400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60)]
-    first = next((index for index, (_, count) in enumerate(units) if count), len(units) - 1)
-    return " ".join(f"{count} {unit}" for unit, count in units[first : first + 2] if count) or "0 s"
 
 
 def _supervisor(status: JobStatus) -> Iterator[Finding]:
@@ -266,58 +213,6 @@ def _policy(status: JobStatus) -> Iterator[Finding]:
             f"`statecore policy show {policy.job}` draws what each size would do",
             Alert.JOB_BOTTLENECK,
         )
-
-
-def _stream(status: JobStatus) -> Iterator[Finding]:
-    """Yield findings on a stream that runs, or is being restarted after a failure."""
-    newest, driver = status.figures.epoch, status.generation
-    if driver is None or status.job.desired_state == "stopped" or not (status.driver == "running" or status.failures):
-        return
-    if (waited_ms := _waits_in_vain_for_ms(status, driver)) is not None:
-        yield Finding(
-            f"records wait, but no epoch was committed for {span(waited_ms)}",
-            f"look at Spark's page; the log is {driver.log_path}",
-            Alert.STREAM_STALLED,
-            # The failures say why.
-            only_keeps=status.crash_loops,
-        )
-    if newest is not None:
-        yield from _memory(status.job.name, newest)
-
-
-def _memory(job: str, newest: EpochRecord) -> Iterator[Finding]:
-    """Yield the finding on a worker's memory, or on its host's, where that is its limit."""
-    own, host = newest.memory_share or 0.0, newest.host_share or 0.0
-    if own >= _ENOUGH_MEMORY:
-        yield Finding(
-            f"a worker used {own:.0%} of its memory",
-            "give the job more workers and a higher parallelism before the worker is killed, "
-            f"`statecore rescale {job} --parallelism … --workers …`",
-            Alert.MEMORY_FULL,
-            only_keeps=own < _FULL_MEMORY,
-        )
-    elif host >= _ENOUGH_MEMORY:
-        yield Finding(
-            f"all programs on a worker's host used {host:.0%} of its memory, the worker itself {own:.0%}",
-            "look what else runs there: without a limit of its own, the worker may be killed for it",
-            Alert.MEMORY_FULL,
-            only_keeps=host < _FULL_MEMORY,
-        )
-
-
-def _waits_in_vain_for_ms(status: JobStatus, driver: GenerationRecord) -> int | None:
-    """Return for how long rows have waited without a commit; None if none wait, or not for longer than epochs take."""
-    newest, backlog = status.figures.epoch, status.figures.backlog
-    if backlog is None or not some_wait(backlog.sources):
-        return None
-    # An epoch's own measurement does not say since when: the epoch was committed just then.
-    since_ms = backlog.measured_ms if backlog.waiting_since_ms is None else backlog.waiting_since_ms
-    # Drivers that fail one after the other are one attempt.
-    began_ms = (status.failures or (driver,))[-1].started_ms
-    since_ms = max(since_ms, began_ms, 0 if newest is None else newest.committed_ms)
-    expected_ms = _FIRST_EPOCH_MS if newest is None else _SLOW_EPOCHS * newest.duration_ms
-    waited_ms = status.now_ms - since_ms
-    return waited_ms if waited_ms > max(_STREAM_STALLED_MS, expected_ms) else None
 
 
 def releases_differ(who: str, release: str, supervisor: SupervisorRecord) -> Finding:

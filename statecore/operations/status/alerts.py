@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from statecore.catalog import SupervisorRecord, ToldAlertRecord
-from statecore.operations.status.advice import Alert, findings, releases_differ, span
+from statecore.operations.status.advice import findings, releases_differ
+from statecore.operations.status.finding import Alert, span
 from statecore.operations.status.job_status import JobStatus
 
 ALL_JOBS = ""
@@ -46,6 +47,7 @@ RULES = {
     Alert.DRIVER_MISSING: Rule(Severity.CRITICAL),
     Alert.SUPERVISOR_WAITS: Rule(Severity.WARNING),
     Alert.STREAM_STALLED: Rule(Severity.CRITICAL, _MINUTE_MS // 2),
+    Alert.SOURCE_SILENT: Rule(Severity.WARNING, _MINUTE_MS),
     Alert.LEASE_TAKEN_BACK: Rule(Severity.WARNING),
     Alert.RESCALE_FAILED: Rule(Severity.WARNING),
     Alert.WORKERS_MISSING: Rule(Severity.WARNING, 5 * _MINUTE_MS),

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import get_args
 
 from statecore.catalog import EpochRecord, RescaleState, SourceBacklog, StateFigures
-from statecore.operations.status.advice import Alert
 from statecore.operations.status.alerts import RULES, job_alerts
+from statecore.operations.status.finding import Alert
 from statecore.operations.status.job_status import DriverState, JobStatus
 
 Point = tuple[float, Mapping[str, str]]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.core.context import SparkContext
 
+from statecore.errors import SourceError
 from statecore.runtime.backlog.files import SEPARATOR, FileMeter, FileSourceOptions, ListedFile, parsed_listing
 from statecore.runtime.backlog.meters import ProgressMeter, RateMeter, SourceMeter
 from statecore.runtime.backlog.topics import TopicSource, topic_meter, topic_source
@@ -108,8 +109,11 @@ def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
         ):
             index = execution.streaming.runtime.MetadataLogFileIndex(session, root, options, none)
         else:
-            roots = hadoop.globPathIfNecessary(root.getFileSystem(conf), root)
-            index = _index(session, roots, options)
+            storage = root.getFileSystem(conf)
+            # A pattern may match nothing yet.
+            if not hadoop.isGlobPath(root) and not storage.exists(root):
+                raise SourceError(f"found no {path}; expected the input of the source there; bring it back")
+            index = _index(session, hadoop.globPathIfNecessary(storage, root), options)
         return listed_files(index.allFiles())
 
     return listing

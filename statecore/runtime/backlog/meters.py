@@ -9,6 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from statecore.blame import exception_line
+from statecore.errors import StatecoreError
+from statecore.redaction import redacted
+
+_PROBLEM = 500
+"""Characters of a problem."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pending:
@@ -20,6 +27,7 @@ class Pending:
         partitions: Partitions of the source, over all topics.
         oldest_age_ms: Age of the oldest record that is pending; 0 when none is.
         skew: Pending input of the fullest partition divided by the average.
+        problem: Why the source cannot be looked at; None if it can.
 
     """
 
@@ -30,9 +38,16 @@ class Pending:
     partitions: int | None = None
     oldest_age_ms: int | None = None
     skew: float | None = None
+    problem: str | None = None
 
 
 UNKNOWN = Pending()
+
+
+def unreadable(error: BaseException) -> str:
+    """Return why a source cannot be looked at, without secrets: pages and messages show it."""
+    text = str(error) if isinstance(error, StatecoreError) else exception_line(error)
+    return redacted(text)[:_PROBLEM]
 
 
 class SourceMeter(Protocol):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from statecore.catalog import Epochs, SourceBacklog
-from statecore.runtime.backlog.meters import UNKNOWN, SourceMeter
+from statecore.runtime.backlog.meters import Pending, SourceMeter, unreadable
 from statecore.runtime.backlog.topics import TopicMeter, source_topics
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class BacklogMonitor:
         self._thread = threading.Thread(target=self._run, name="statecore-backlog", daemon=True)
         self._measured = False
         self._topics_recorded = False
-        self._failing: set[str] = set()
+        self._failing: dict[str, str] = {}
         if resumed is not None:
             self._note(resumed)
 
@@ -114,22 +114,24 @@ class BacklogMonitor:
         """Run an action for a source ("" for the catalog); log only the first failure in a row, and continue."""
         try:
             action()
-        except Exception:
-            # While the query stops, its session may vanish during a measurement.
-            if source not in self._failing and not self._closed.is_set():
+        except Exception as error:
+            if self._closed.is_set():
+                # While the query stops, its session may vanish during a measurement.
+                return
+            if source not in self._failing:
                 log.warning("cannot measure or record the backlog of %s", source or self._job, exc_info=True)
-            self._failing.add(source)
+            self._failing[source] = unreadable(error)
         else:
-            self._failing.discard(source)
+            self._failing.pop(source, None)
 
     def _now(self) -> tuple[SourceBacklog, ...]:
         return tuple(self._of(name, meter) for name, meter in self._meters.items())
 
     def _of(self, name: str, meter: SourceMeter) -> SourceBacklog:
         newest_ms = self._newest_event_ms.get(name)
-        pending = UNKNOWN
         # After a failure the last measurement is stale.
-        if name not in self._failing:
+        pending = Pending(problem=self._failing.get(name))
+        if pending.problem is None:
             try:
                 pending = meter.pending()
             except Exception:

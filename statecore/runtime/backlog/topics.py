@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from statecore.catalog import SourceTopics
 from statecore.errors import SourceError
-from statecore.runtime.backlog.meters import Pending, ProgressMeter, SourceMeter
+from statecore.runtime.backlog.meters import Pending, ProgressMeter, SourceMeter, unreadable
 from statecore.topics import lag
 from statecore.topics.client_settings import ClientSettings
 from statecore.topics.gauge import Gauge
@@ -86,7 +86,7 @@ class TopicMeter:
         self._reported = reported
         self._position: dict[Partition, int] = {}
         self._lags: tuple[PartitionLag, ...] = ()
-        self._is_answered = True
+        self._problem: str | None = None
 
     def measure(self) -> None:
         """Ask the brokers, once a position is known."""
@@ -95,11 +95,11 @@ class TopicMeter:
             if self._position:
                 self._lags = self._gauge.measure(self._position)
         except SourceError as error:
-            if self._is_answered:
+            if self._problem is None:
                 log.warning("the backlog is that of the last epoch: %s", error)
-            self._is_answered, self._lags = False, ()
+            self._problem, self._lags = unreadable(error), ()
         else:
-            self._is_answered = True
+            self._problem = None
 
     def committed(self, position: str) -> None:
         """Note the committed offsets."""
@@ -112,14 +112,14 @@ class TopicMeter:
         Without an answer, only the offset is known.
         """
         by_partition = {each: PartitionLag(*each, at) for each, at in self._position.items()}
-        if self._is_answered:
+        if self._problem is None:
             by_partition |= {Partition(each.topic, each.partition): self._read_on(each) for each in self._lags}
         return list(by_partition.values())
 
     def pending(self) -> Pending:
         """Return the pending input of all partitions."""
-        if not self._lags or not self._is_answered:
-            return self._reported.pending()
+        if not self._lags:
+            return replace(self._reported.pending(), problem=self._problem)
         return Pending(**asdict(lag.waiting(self.partitions(), int(time.time() * 1000))))
 
     def _read_on(self, answered: PartitionLag) -> PartitionLag:

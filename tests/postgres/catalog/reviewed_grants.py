@@ -65,6 +65,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "subtasks": "DELETE INSERT SELECT",
         "key_groups": "DELETE INSERT SELECT",
         "backlogs": "DELETE INSERT SELECT",
+        "arrivals": "DELETE INSERT SELECT",
         "topics": "DELETE INSERT SELECT",
     },
     AIRFLOW: _ALL_ROLES
@@ -85,6 +86,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "subtasks": "SELECT",
         "key_groups": "SELECT",
         "backlogs": "SELECT",
+        "arrivals": "SELECT",
         "topics": "SELECT",
     },
     SUPERVISOR: _ALL_ROLES
@@ -103,6 +105,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "subtasks": _ALL,
         "key_groups": _ALL,
         "backlogs": _ALL,
+        "arrivals": _ALL,
         "topics": _ALL,
     },
 }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from statecore.operations.status.advice import Alert
 from statecore.operations.status.alerts import RULES
+from statecore.operations.status.finding import Alert
 from tests.support.shell import assert_refused, run
 
 

@@ -7,9 +7,9 @@ import re
 import promql_parser as promql
 import pytest
 
-from statecore.operations.status.advice import Alert
 from statecore.operations.status.alerts import RESOLVED_AFTER_MS, SUPERVISOR_DEAD_MS
 from statecore.operations.status.alerts import RULES as HELD
+from statecore.operations.status.finding import Alert
 from statecore.operations.status.runbook import runbook
 from statecore.operations.supervising.alert_loop import CLAIM_MS, INTERVAL_S
 from tests.support.monitoring import RULES, Rule

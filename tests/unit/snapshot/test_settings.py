@@ -38,6 +38,17 @@ def test_the_trigger_may_be_10_ms_to_10_minutes(interval: str, ms: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "silent"), [("1min", timedelta(minutes=1)), ("2d", timedelta(days=2)), ("off", timedelta.max)]
+)
+def test_how_long_nothing_may_arrive_is_a_duration_or_off(text: str, silent: timedelta) -> None:
+    assert DriverSettings.from_conf({"statecore.source.silent": text}).silent_after == silent
+    assert DriverSettings.from_conf({}).silent_after is None
+    for wrong in ("59s", "never"):
+        with pytest.raises(ConfigurationError, match=r"statecore\.source\.silent at least 1min or 'off'"):
+            DriverSettings.from_conf({"statecore.source.silent": wrong})
+
+
+@pytest.mark.parametrize(
     ("key", "value"),
     [
         ("statecore.checkpoints.retain", "2"),

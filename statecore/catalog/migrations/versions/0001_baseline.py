@@ -231,6 +231,16 @@ sa.Table(
 )
 
 sa.Table(
+    "arrivals",
+    metadata,
+    _job(primary_key=True),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("first_ms", sa.BigInteger, nullable=False),
+    sa.Column("newest_ms", sa.BigInteger, nullable=False),
+    sa.Column("longest_ms", sa.BigInteger, nullable=False),
+)
+
+sa.Table(
     "topics",
     metadata,
     _job(primary_key=True),

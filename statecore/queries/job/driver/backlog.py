@@ -15,7 +15,7 @@ from statecore.queries.reading.checkpoint import newest_batches, read_offsets
 from statecore.queries.reading.files import is_local, local_path
 from statecore.repeating import Repeating
 from statecore.runtime.backlog.detection import source_meters, streaming_leaves
-from statecore.runtime.backlog.meters import UNKNOWN, Pending, ProgressMeter, SourceMeter
+from statecore.runtime.backlog.meters import UNKNOWN, Pending, ProgressMeter, SourceMeter, unreadable
 from statecore.runtime.backlog.monitor import DUTY_CYCLE, INTERVAL_S
 from statecore.runtime.backlog.topics import TopicMeter, source_topics
 from statecore.storage import open_store
@@ -44,7 +44,7 @@ class QueryBacklog:
         self._meters: Sequence[SourceMeter] = ()
         self._progress: Mapping[str, Any] | None = None
         self._names: Sequence[str] = ()
-        self._failing: set[int] = set()
+        self._failing: dict[int, str] = {}
         self._due_s = 0.0
         self._topics_recorded = False
         # Stopped, not closed: a listing that takes minutes must not hold up the end of the query.
@@ -142,7 +142,9 @@ class QueryBacklog:
             self.record()
 
     def _pending(self, number: int) -> Pending:
-        if number < len(self._meters) and number not in self._failing:
+        if number in self._failing:
+            return Pending(problem=self._failing[number])
+        if number < len(self._meters):
             try:
                 return self._meters[number].pending()
             except Exception:
@@ -156,12 +158,12 @@ class QueryBacklog:
         """Run an action for a source; log errors, because the backlog is informational and must not end the query."""
         try:
             action()
-        except Exception:
+        except Exception as error:
             if number not in self._failing:
                 log.warning("the backlog of source %s cannot be measured", self._names[number], exc_info=True)
-            self._failing.add(number)
+            self._failing[number] = unreadable(error)
         else:
-            self._failing.discard(number)
+            self._failing.pop(number, None)
 
 
 def _lag_ms(progress: Mapping[str, Any], now_ms: int) -> int | None:

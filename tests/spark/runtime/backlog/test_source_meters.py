@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
+from statecore.errors import SourceError
 from statecore.runtime.backlog import detection as source_meters_module
 from statecore.runtime.backlog.detection import source_meters
 from statecore.runtime.backlog.meters import UNKNOWN, Pending, ProgressMeter, RateMeter
@@ -77,6 +78,20 @@ def test_every_source_of_a_query_has_its_own_meter_and_one_without_files_yet_has
         assert isinstance(meters[name], ProgressMeter)
         meters[name].measure()
         assert meters[name].pending() == UNKNOWN
+
+
+def test_a_folder_that_is_gone_is_no_empty_one(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    df = spark.readStream.schema("n bigint").json(str(folder))
+    (meter,) = source_meters(df, ["in"], tmp_path / "none", lambda: None).values()
+    meter.measure()
+    folder.rename(tmp_path / "away")
+    with pytest.raises(SourceError, match=rf"found no \S*{folder}; expected the input of the source there"):
+        meter.measure()
+    (tmp_path / "away").rename(folder)
+    meter.measure()
+    assert meter.pending() == Pending(bytes=0, files=0, files_read=0)
 
 
 def test_many_folders_are_listed_without_a_job_which_would_wait_for_the_cores_of_an_epoch(

@@ -20,7 +20,7 @@ from statecore.catalog import (
     TakenBackRecord,
     ToldAlertRecord,
 )
-from statecore.operations.status.advice import Alert, advice
+from statecore.operations.status.advice import advice
 from statecore.operations.status.alerts import (
     ALL_JOBS,
     RESOLVED_AFTER_MS,
@@ -32,6 +32,7 @@ from statecore.operations.status.alerts import (
     job_alerts,
     supervisor_alerts,
 )
+from statecore.operations.status.finding import Alert
 from statecore.operations.status.job_status import JobStatus, job_status
 from statecore.release import RELEASE
 from tests.contracts.catalog.fixtures import ManualClock
@@ -79,6 +80,13 @@ def memory_full(status: JobStatus) -> JobStatus:
     assert status.figures.epoch is not None
     full = dataclasses.replace(status.figures.epoch, memory_share=0.9)
     return dataclasses.replace(status, figures=dataclasses.replace(status.figures, epoch=full))
+
+
+def gone(status: JobStatus) -> JobStatus:
+    assert status.figures.backlog is not None
+    sources = (SourceBacklog("in", problem="found no /data/in; expected it; bring it back"),)
+    backlog = dataclasses.replace(status.figures.backlog, sources=sources)
+    return dataclasses.replace(status, figures=dataclasses.replace(status.figures, backlog=backlog))
 
 
 def host_full(status: JobStatus) -> JobStatus:
@@ -134,6 +142,7 @@ ILL: list[tuple[Alert, str, Callable[[JobStatus], JobStatus]]] = [
         lambda found: dataclasses.replace(found, supervised=True, supervisor=WAITING),
     ),
     (Alert.STREAM_STALLED, "no epoch was committed for 1 min 1 s", lambda found: later(found, MINUTE_MS + 1_000)),
+    (Alert.SOURCE_SILENT, "source in cannot be looked at: found no /data/in", gone),
     (
         Alert.LEASE_TAKEN_BACK,
         "the lease of run-1 was taken back 5 s ago",

@@ -28,6 +28,7 @@ class Play:
         self._driver: GenerationRecord | None = None
         self._epoch = 0
         self._waiting: int | None = 0
+        self.problem: str | None = None
         catalog.jobs.register("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
         catalog.jobs.set_desired("orders", state="running")
 
@@ -49,6 +50,13 @@ class Play:
         """Have the driver fail."""
         assert self._driver is not None
         self.catalog.generations.end("orders", self._driver.generation, state="failed", error=error)
+        self._driver = None
+
+    def stop(self) -> None:
+        """Stop the job."""
+        assert self._driver is not None
+        self.catalog.jobs.set_desired("orders", state="stopped")
+        self.catalog.generations.end("orders", self._driver.generation, state="stopped")
         self._driver = None
 
     def arrive(self, rows: int | None) -> None:
@@ -88,9 +96,9 @@ class Play:
         if self._driver is None:
             return
         self.catalog.generations.heartbeat("orders", self._driver.generation)
-        self.catalog.epochs.record_backlog(
-            "orders", self._driver.generation, [SourceBacklog("in", records=self._waiting)]
-        )
+        waiting = None if self.problem else self._waiting
+        sources = [SourceBacklog("in", records=waiting, problem=self.problem)]
+        self.catalog.epochs.record_backlog("orders", self._driver.generation, sources)
 
 
 @pytest.fixture
@@ -221,6 +229,66 @@ def test_a_driver_that_hangs_after_one_failure_is_a_stall(play: Play) -> None:
     play.start()
     play.run(5 * MINUTE)
     assert play.heads == ["CRITICAL stream_stalled"]
+
+
+def test_a_source_whose_folder_is_gone_is_named_until_it_is_back(play: Play) -> None:
+    play.start()
+    play.run(MINUTE, every_ms=10 * SECOND)
+    play.problem = "found no /data/in; expected the input of the source there; bring it back"
+    play.run(40 * SECOND)
+    assert play.sent == []
+    play.run(5 * MINUTE)
+    assert play.heads == ["WARNING source_silent"]
+    assert "source in cannot be looked at: found no /data/in; expected" in play.sent[0]
+    play.problem = None
+    play.run(MINUTE)
+    assert play.heads == ["WARNING source_silent", "RESOLVED source_silent"]
+
+
+def test_a_silence_is_not_told_before_a_week_has_shown_how_long_one_lasts(play: Play) -> None:
+    play.start()
+    for _ in range(20):
+        play.skip(HOUR)
+        play.commit()
+    play.skip(60 * HOUR)
+    play.run(MINUTE)
+    assert play.sent == []
+
+
+def test_a_silence_of_three_times_the_longest_is_told_and_a_driver_that_was_down_is_none(play: Play) -> None:
+    play.start()
+    for _ in range(8 * 24):
+        play.skip(HOUR)
+        play.commit()
+    play.stop()
+    play.skip(30 * HOUR)
+    play.catalog.jobs.set_desired("orders", state="running")
+    play.start()
+    play.commit()
+    play.skip(3 * HOUR - MINUTE)
+    play.run(40 * SECOND)
+    assert play.sent == []
+    play.run(3 * MINUTE)
+    assert play.heads == ["WARNING source_silent"]
+    assert "nothing has arrived for 3 h 1 min; expected something within 3 h" in play.sent[0]
+    play.commit()
+    play.run(MINUTE)
+    assert play.heads == ["WARNING source_silent", "RESOLVED source_silent"]
+
+
+@pytest.mark.parametrize(("setting", "told"), [("30min", ["WARNING source_silent"]), ("off", [])])
+def test_a_job_can_say_how_long_is_too_long(play: Play, setting: str, told: list[str]) -> None:
+    play.catalog.jobs.register(
+        "orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16,
+        conf={"statecore.source.silent": setting},
+    )  # fmt: skip
+    play.start()
+    play.commit()
+    play.skip(29 * MINUTE)
+    play.run(30 * SECOND)
+    assert play.sent == []
+    play.run(5 * MINUTE)
+    assert play.heads == told
 
 
 def test_memory_around_the_limit_is_one_message_and_a_single_epoch_is_none(play: Play) -> None:

@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from statecore.catalog import Catalog, EpochRecord, SourceBacklog, SourceTopics, StateFigures, SystemClock
 from statecore.cluster.ports import free_ports
 from statecore.errors import ConfigurationError
-from statecore.operations.status.advice import Alert
+from statecore.operations.status.finding import Alert
 from statecore.operations.supervising.telemetry import Telemetry
 from statecore.operations.supervising.watch import STALE_MS, Pass, Sample, Watch
 from statecore.topics.lag import PartitionLag
