@@ -6,7 +6,7 @@ import time
 
 from statecore.catalog import Catalog
 from statecore.catalog.audit import this_user
-from statecore.cli.output import note, print_json, spinner
+from statecore.cli.output import note, print_json, telling
 from statecore.cli.steps import POLL_S
 from statecore.errors import StepFailedError
 
@@ -23,7 +23,7 @@ def abort_rescale(job: str, url: str, timeout_s: float, *, as_json: bool) -> Non
         run = catalog.runs.abort(job, this_user())
         note(f"{job}: aborting {run.run_id}")
         deadline = time.monotonic() + timeout_s
-        with spinner(f"{job}: waiting for the rollback"):
+        with telling(f"{job}: waiting for the rollback"):
             while run.state == "running":
                 if time.monotonic() > deadline:
                     raise StepFailedError(

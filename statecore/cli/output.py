@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -14,8 +15,10 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from statecore.catalog import SourceBacklog
+from statecore.catalog import SourceBacklog, some_wait
 from statecore.errors import StatecoreError
+from statecore.operations.status.finding import span
+from statecore.repeating import Repeating
 
 NOTHING = "–"
 """Shown for an unknown value."""
@@ -24,6 +27,9 @@ _NUMBERS = {
     "subtask", "partition", "key groups", "files", "rows", "bytes", "elements", "lineage", "epoch", "parallelism",
     "of the average", "rows/s", "lag", "committed",
 }  # fmt: skip
+
+LINE_S = 10.0
+"""Seconds between two lines of progress in a log."""
 
 Report = Callable[[int, int], None]
 """Called with the amount done and the total."""
@@ -86,23 +92,54 @@ def waiting(backlog: SourceBacklog) -> str:
 
 
 def lag(backlog: SourceBacklog) -> str:
-    """Return the event-time lag as hours, minutes and seconds."""
-    ms = backlog.event_time_lag_ms
-    return NOTHING if ms is None else str(timedelta(seconds=ms // 1000))
+    """Return the event-time lag as hours, minutes and seconds; of days, say what makes it."""
+    ms, day_ms = backlog.event_time_lag_ms, 86_400_000
+    if ms is None:
+        return NOTHING
+    if ms < day_ms:
+        return str(timedelta(seconds=ms // 1000))
+    return f"{'replaying, ' if some_wait([backlog]) else ''}at events {ms // day_ms:,} days old"
 
 
 @contextmanager
 def progress(doing: str) -> Iterator[Report]:
-    """Show a progress bar on a screen; yield the function that updates it."""
+    """Show how much of some work is done, a bar on a screen; yield the function that updates it."""
     screen = Console(stderr=True)
+    if not screen.is_terminal:
+        with telling(doing) as tell:
+            yield lambda done, total: tell(f"{done:,} of {total:,}")
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+    with Progress(*columns, console=screen, transient=True) as bar:
         task = bar.add_task(doing, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @contextmanager
-def spinner(doing: str) -> Iterator[None]:
-    """Show a spinner on a screen while waiting for something without known progress."""
-    with Console(stderr=True).status(doing):
-        yield
+def telling(doing: str, usual_ms: int | None = None) -> Iterator[Callable[[str], None]]:
+    """Say what is being done and for how long: a spinner on a screen, else a line every ten seconds.
+
+    Args:
+        doing: What is being done.
+        usual_ms: How long that usually takes; None if it is not known.
+
+    Yields:
+        The function that takes how far it is.
+
+    """
+    screen, began_s, how_far = Console(stderr=True), time.monotonic(), [""]
+    usual = "" if usual_ms is None else f" of usually {span(usual_ms)}"
+
+    def line() -> str:
+        took = span(round((time.monotonic() - began_s) * 1000))
+        return f"{doing}{': ' if how_far[0] else ''}{how_far[0]}, {took}{usual}"
+
+    def tell(far: str) -> None:
+        how_far[0] = far
+
+    if screen.is_terminal:
+        with screen.status(doing) as shown, Repeating("spinner", lambda: shown.update(line()), 1.0):
+            yield tell
+    else:
+        with Repeating("progress", lambda: note(line()), LINE_S):
+            yield tell

@@ -11,7 +11,7 @@ import typer
 from statecore.catalog import Catalog, Generations, JobRecord
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, pairs
-from statecore.cli.output import note, print_json, spinner
+from statecore.cli.output import note, print_json, telling
 from statecore.errors import ConfigurationError
 from statecore.operations.job_file_check import check_job_file
 from statecore.operations.kinds import JobKind, SparkQuery, StatecoreJob, kind_of
@@ -90,7 +90,7 @@ def register_job(
     given: dict[str, Any] = {field: value for field, value in asked.items() if value is not None}
     with Catalog(catalog) as opened:
         opened.create_schema(only_if_new=True)
-        if name not in [known.name for known in opened.jobs.all()]:
+        if name not in opened.jobs.names():
             definition = _complete(name, given, asked_kind)
             DriverSettings.from_conf(_with({}, confs))
             new = read_source(definition["artifact"])
@@ -215,7 +215,7 @@ def _kept(definition: Mapping[str, Any], source: bytes | None) -> str | None:
 
 def _check(artifact: str, source: bytes, settings: Mapping[str, str], kind: type[JobKind]) -> None:
     """Check a job file or query file before it is registered; print a note if a check was impossible here."""
-    with spinner("checking the job file"):
+    with telling("checking the job file"):
         unchecked = check_job_file(artifact, source, settings, kind.file)
     if unchecked is not None:
         note(f"note: {unchecked}; if the supervisor's machine lacks it too, drivers will fail")

@@ -14,7 +14,7 @@ from statecore.catalog import Catalog, JobRecord
 from statecore.cli.copying import watched
 from statecore.cli.driver import answer, live_driver
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, unique_name
-from statecore.cli.output import console, print_json, spinner, table, utc
+from statecore.cli.output import console, print_json, table, telling, utc
 from statecore.operations.kinds import PROGRAMS
 from statecore.snapshot.checkpoints import CheckpointStore
 
@@ -71,7 +71,7 @@ def list_savepoints(name: JobName, catalog: CatalogUrl, as_json: AsJson = False)
 @contextmanager
 def _shown(job: JobRecord, path: str, target: str | None) -> Iterator[None]:
     if target is None:
-        with spinner(f"{job.name}: pinning the newest epoch"):
+        with telling(f"{job.name}: pinning the newest epoch"):
             yield
     else:
         with watched(CheckpointStore.at(job.store), path, target):

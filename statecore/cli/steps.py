@@ -6,12 +6,12 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 
 from statecore.catalog import Catalog
 from statecore.cli.lease import LEASE_TTL_MS, LeaseRenewal, shell_run
-from statecore.cli.output import note, spinner
+from statecore.cli.output import note, telling
 from statecore.errors import StatecoreError
 from statecore.operations.changes import (
     RETRIES,
@@ -22,8 +22,11 @@ from statecore.operations.changes import (
     Step,
     is_retryable,
 )
+from statecore.operations.downtime import usual_step_ms
 
 POLL_S = 0.5
+# Runs for the usual time of a step.
+_RUNS = 20
 
 # The steps log for Airflow; the shell shows spinners, notes and the final error instead.
 log = logging.getLogger(__name__)
@@ -45,7 +48,7 @@ def carry_out(steps: list[Step], timeout_s: float, *, rolls_back: bool = True) -
     lease, *others = steps
     change = lease.change
     renewal = LeaseRenewal(change.catalog.leases, change.job, change.run_id)
-    shell = _Shell(change, renewal, timeout_s)
+    shell = _Shell(change, renewal, timeout_s, [step.name for step in steps])
     try:
         shell.perform(lease)
     except BaseException as error:
@@ -79,10 +82,11 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
 
 
 class _Shell:
-    def __init__(self, change: Change, renewal: LeaseRenewal, timeout_s: float) -> None:
+    def __init__(self, change: Change, renewal: LeaseRenewal, timeout_s: float, names: Sequence[str]) -> None:
         self._change = change
         self._renewal = renewal
         self._timeout_s = timeout_s
+        self._names = names
 
     def perform(self, step: Step) -> str | None:
         """Run one step; retry it if another attempt may succeed."""
@@ -104,15 +108,16 @@ class _Shell:
             try:
                 step.ask()
                 self._wait(step)
-                with self._spinner(step):
+                with self._telling(step):
                     return step.end()
             finally:
                 step.cancel()
 
     def _wait(self, step: Step) -> None:
         deadline = time.monotonic() + max(self._timeout_s, step.patience_ms() / 1000)
-        with self._spinner(step, f": waiting for {step.expected}"):
+        with self._telling(step, f": waiting for {step.expected}") as tell:
             while (finding := step.observe()).status is Status.WAITING:
+                tell(finding.message)
                 if step.holds_lease and self._is_over():
                     return
                 if time.monotonic() > deadline:
@@ -137,8 +142,14 @@ class _Shell:
             return True
         return False
 
-    def _spinner(self, step: Step, doing: str = "") -> AbstractContextManager[None]:
-        return spinner(f"{self._change.job}: {step.name}{doing}")
+    def _telling(self, step: Step, doing: str = "") -> AbstractContextManager[Callable[[str], None]]:
+        change, place = self._change, ""
+        if step.name in self._names:
+            place = f" ({self._names.index(step.name) + 1} of {len(self._names)})"
+        usual_ms = None
+        with suppress(StatecoreError):
+            usual_ms = usual_step_ms(change.catalog.runs.of(change.job, limit=_RUNS), step.name)
+        return telling(f"{change.job}: {step.name}{place}{doing}", usual_ms)
 
     def roll_back(self, error: BaseException) -> None:
         """Restore the job; after Ctrl-C do not wait. If it fails, the supervisor restores it when the lease expires."""

@@ -37,6 +37,16 @@ def expected_downtime(runs: Iterable[RescaleRunRecord], method: RescaleMethod) -
     return Downtime(int(median(taken)), min(taken), max(taken), len(taken)) if taken else None
 
 
+def usual_step_ms(runs: Iterable[RescaleRunRecord], step: str) -> int | None:
+    """Return how long a step took in earlier rescales that were done, the median; None without one."""
+    taken = []
+    for run in runs:
+        times = run.steps.get(step)
+        if run.state == "done" and times is not None and times.started_ms is not None and times.ended_ms is not None:
+            taken.append(times.ended_ms - times.started_ms)
+    return int(median(taken)) if taken else None
+
+
 def downtime_words(method: RescaleMethod, downtime: Downtime | None) -> str:
     """Return the downtime to expect of a rescale by this method, in words."""
     if method == "live":

@@ -66,7 +66,9 @@ class StopWithSavepoint(Step):
         request, newest = self._request(), self.change.catalog.generations.newest(self.change.job)
         is_awaited = request.state != "failed" or (self.for_good and not self._has_epoch())
         if is_awaited and newest is not None and self.change.catalog.generations.is_alive(newest):
-            return Finding(Status.WAITING, f"request {request.state}, generation {newest.generation} {newest.state}")
+            epoch = "no epoch yet" if newest.epoch is None else f"newest epoch {newest.epoch}"
+            driver = f"generation {newest.generation} {newest.state}, {epoch}"
+            return Finding(Status.WAITING, f"request {request.state}, {driver}")
         return Finding(Status.DONE, f"request {request.state}, no live driver")
 
     def finish(self) -> str | None:
@@ -83,7 +85,7 @@ class StopWithSavepoint(Step):
 
     def patience_ms(self) -> int:
         """Return the time for the epoch in flight: the driver lets it end."""
-        return patience_ms(self.change.catalog.epochs, self.change.job)
+        return patience_ms(self.change.catalog, self.change.job)
 
     def recorded(self, run: RescaleRunRecord) -> str | None:
         """Return the savepoint of a run that is done."""

@@ -1,4 +1,4 @@
-"""Whoever looks at a screen sees how far long work is; a pipe sees none of it."""
+"""Whoever looks at a screen sees how far long work is; in a log, a line every ten seconds says it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from statecore.catalog import Catalog
-from statecore.cli import copying
+from statecore.cli import copying, output
 from statecore.cli.output import Report
 from statecore.errors import StorageError
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -41,6 +41,25 @@ def test_what_takes_long_shows_how_far_it_is(
         done = run(*command)
         assert done.returncode == 0, done
         assert (doing in done.stderr, of in done.stderr) == (screen, screen or not of), done.stderr
+
+
+def test_in_a_log_a_line_now_and_then_says_what_is_being_done_how_far_and_for_how_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "LINE_S", 0.01)
+    lines: list[str] = []
+
+    def has(part: str) -> bool:
+        lines.extend(capsys.readouterr().err.splitlines())
+        return any(part in line for line in lines)
+
+    with output.telling("orders: restart (4 of 5)", 21_000) as tell:
+        wait(lambda: has("orders: restart (4 of 5), 0 s of usually 21 s"), "a line")
+        tell("no generation after 3")
+        wait(lambda: has("orders: restart (4 of 5): no generation after 3, "), "a line that says how far")
+    with output.progress("checking files") as report:
+        report(1_200, 3_400)
+        wait(lambda: has("checking files: 1,200 of 3,400, "), "a line that counts")
 
 
 def test_a_copy_is_watched_where_it_arrives(
