@@ -23,12 +23,12 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec
 
-from statecore.catalog import Catalog, LeaseRecord, SupervisorRecord, SystemClock
+from statecore.catalog import HISTORY, Catalog, LeaseRecord, SupervisorRecord, SystemClock
 from statecore.catalog.job_names import job_names_file, write_job_names
 from statecore.cluster.processes import is_running, started_ms
 from statecore.errors import CatalogError, StatecoreError
 from statecore.operations.changes import Finisher
-from statecore.operations.restarts import HISTORY, next_start_ms
+from statecore.operations.restarts import next_start_ms
 from statecore.operations.submit import CATALOG_VARIABLE as CATALOG_VARIABLE
 from statecore.operations.submit import SparkSubmit
 from statecore.operations.supervising.background_calls import BackgroundCalls
@@ -195,17 +195,18 @@ class Supervisor:
             what = f"cluster {cluster.name!r}"
             self._cluster_calls.begin(what, partial(self._guarded, what, self._clusters.tend, cluster.name))
         expired = {lease.job: lease for lease in self._catalog.leases.expired()} if settled else {}
-        jobs = self._catalog.jobs.all()
+        # Names alone: a job whose record is damaged hides no other.
+        jobs = self._catalog.jobs.names()
         for job in jobs:
-            what, tend = f"job {job.name!r}", partial(self._tend_job, job.name, expired.get(job.name), settled, now_ms)
+            what, tend = f"job {job!r}", partial(self._tend_job, job, expired.get(job), settled, now_ms)
             self._job_calls.begin(what, partial(self._guarded, what, tend))
-            what = f"backlog of job {job.name!r}"
-            self._topic_calls.begin(what, partial(self._guarded, what, self._topics.measure, job.name))
+            what = f"backlog of job {job!r}"
+            self._topic_calls.begin(what, partial(self._guarded, what, self._topics.measure, job))
         self._guarded("checks of job files", self._checks.answer)
         what = "left-overs"
-        self._job_calls.begin(what, partial(self._guarded, what, self._cleanup.remove, [job.name for job in jobs]))
+        self._job_calls.begin(what, partial(self._guarded, what, self._cleanup.remove, jobs))
         if self._names_file is not None:
-            self._guarded("names of the jobs", write_job_names, self._names_file, [job.name for job in jobs])
+            self._guarded("names of the jobs", write_job_names, self._names_file, jobs)
         self._job_calls.wait(_PASS_S)
         self._cluster_calls.wait(_PASS_S)
         self._topic_calls.wait(0.0)

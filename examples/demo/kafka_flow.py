@@ -90,7 +90,7 @@ class KafkaDemo(Demo):
         self._run_dag(airflow, "catch_up", conf, size, {"scale_out": on_larger}, _CATCH_UP_S)
 
     def _waiting(self, catalog: Catalog, newest: EpochRecord) -> str:
-        measured = catalog.epochs.figures(self._job).backlog
+        measured = catalog.overviews.figures(self._job).backlog
         lag = measured.sources[0].records if measured else None
         return "Kafka's lag is unknown" if lag is None else f"Kafka's lag is {lag:,}"
 

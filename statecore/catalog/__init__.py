@@ -9,6 +9,7 @@ from statecore.catalog.generations import Generations
 from statecore.catalog.job_files import JobFiles
 from statecore.catalog.jobs import Jobs
 from statecore.catalog.leases import Leases
+from statecore.catalog.overviews import HISTORY, RUNS, JobRows, Overview, Overviews
 from statecore.catalog.policies import Diagnosed, Policies
 from statecore.catalog.records import (
     ArrivalsRecord,
@@ -37,6 +38,7 @@ from statecore.catalog.records import (
     RescaleMethod,
     RescaleRunRecord,
     RescaleState,
+    RollUpRecord,
     SavepointRecord,
     SourceBacklog,
     SourceTopics,
@@ -51,11 +53,16 @@ from statecore.catalog.records import (
     some_wait,
 )
 from statecore.catalog.requests import Requests
+from statecore.catalog.rollups import MINUTE_MS, QUARTER_MS
 from statecore.catalog.runs import Runs
 from statecore.catalog.savepoints import SavepointRecords
 from statecore.catalog.supervisors import Supervisors
 
 __all__ = [
+    "HISTORY",
+    "MINUTE_MS",
+    "QUARTER_MS",
+    "RUNS",
     "Alerts",
     "ArrivalsRecord",
     "AuditRecord",
@@ -80,12 +87,15 @@ __all__ = [
     "JobFileRecord",
     "JobFiles",
     "JobRecord",
+    "JobRows",
     "Jobs",
     "KeyGroupsRecord",
     "LeaseRecord",
     "Leases",
     "Liveness",
     "OperatorFigures",
+    "Overview",
+    "Overviews",
     "Policies",
     "PolicyRecord",
     "PolicyState",
@@ -94,6 +104,7 @@ __all__ = [
     "RescaleMethod",
     "RescaleRunRecord",
     "RescaleState",
+    "RollUpRecord",
     "Runs",
     "SavepointRecord",
     "SavepointRecords",

@@ -14,6 +14,7 @@ from statecore.catalog.generations import Generations
 from statecore.catalog.job_files import JobFiles
 from statecore.catalog.jobs import Jobs
 from statecore.catalog.leases import Leases
+from statecore.catalog.overviews import Overviews
 from statecore.catalog.policies import Policies
 from statecore.catalog.records import Liveness
 from statecore.catalog.requests import Requests
@@ -40,6 +41,7 @@ class Catalog:
         generations: Runs of drivers, claimed one after the other.
         requests: Requests to drivers and to the supervisor.
         savepoints: Records of savepoints.
+        overviews: How jobs stand, many at once.
         epochs: Committed epochs, their subtasks and key groups, and what waits in the sources.
         leases: The right to change a job, with a copy of the job as it was before.
         runs: Rescale runs and their steps.
@@ -67,6 +69,7 @@ class Catalog:
         self.generations = Generations(self._transactions, liveness)
         self.requests = Requests(self._transactions)
         self.savepoints = SavepointRecords(self._transactions)
+        self.overviews = Overviews(self._transactions, liveness)
         self.epochs = Epochs(self._transactions)
         self.leases = Leases(self._transactions)
         self.runs = Runs(self._transactions)

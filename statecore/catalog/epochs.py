@@ -12,13 +12,12 @@ from operator import itemgetter
 
 from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, func, insert, select
 
-from statecore.catalog import tables
+from statecore.catalog import rollups, tables
 from statecore.catalog.queries import one, records, settle_generation
 from statecore.catalog.records import (
     ArrivalsRecord,
     BacklogRecord,
     EpochRecord,
-    JobFigures,
     KeyGroupsRecord,
     MetricPoint,
     OperatorFigures,
@@ -44,8 +43,8 @@ KEPT_BACKLOGS_MS = 24 * 3_600_000
 
 # Finding old rows costs more than writing a row.
 _EPOCHS_BETWEEN_CLEANUPS = 100
-_RATE_MS = 60_000
-_RATE_EPOCHS = 3
+# A driver measures more often than that.
+_SEEN_MS = 60_000
 
 
 class Epochs:
@@ -71,6 +70,7 @@ class Epochs:
                 return
             connection.execute(insert(epochs).values(**dataclasses.asdict(epoch)))
             settle_generation(connection, epoch.job, epoch.generation, self._transactions.now_ms_in(connection))
+            rollups.add_epoch(connection, epoch)
             if epoch.rows:
                 _note_arrival(connection, epoch)
             if operators:
@@ -127,19 +127,29 @@ class Epochs:
             )
             return records(connection.execute(sample.order_by(key_groups.c.uid)).all(), KeyGroupsRecord)
 
-    def record_backlog(self, job: str, generation: int, sources: Sequence[SourceBacklog]) -> None:
-        """Record a measurement of the backlog; it is kept for a day. If nothing waits, the driver has settled."""
+    def record_backlog(
+        self, job: str, generation: int, sources: Sequence[SourceBacklog], *, by_driver: bool = True
+    ) -> None:
+        """Record a measurement of the backlog; it is kept for a day.
+
+        If nothing waits, the driver has settled; if no source says what waits, once it has run for a minute. While none
+        runs (not ``by_driver``), the supervisor measures.
+        """
         with self._transactions.write_job(job) as connection:
             now_ms, waits = self._transactions.now_ms_in(connection), some_wait(sources)
             since_ms = _waiting_since_ms(connection, job, now_ms) if waits else None
-            made = BacklogRecord(job, now_ms, generation, tuple(sources), since_ms)
-            if waits is False:
-                # A driver that is still launching may have rows of its last epoch to publish.
-                settle_generation(connection, job, generation, now_ms, tables.generations.c.state == "running")
+            made = BacklogRecord(job, now_ms, generation, tuple(sources), since_ms, by_driver)
+            if waits is not True:
+                # A driver that is still launching may have rows of its last epoch to publish. One whose sources do not
+                # say what waits has a minute to fail.
+                runs_since_ms = tables.generations.c.running_ms
+                has_run_ms = 0 if waits is False else _SEEN_MS
+                settle_generation(connection, job, generation, now_ms, runs_since_ms <= now_ms - has_run_ms)
             of_job, at = backlogs.c.job == job, backlogs.c.measured_ms
             connection.execute(delete(backlogs).where(of_job, at < made.measured_ms - KEPT_BACKLOGS_MS))
             connection.execute(delete(backlogs).where(of_job, at == made.measured_ms))
             connection.execute(insert(backlogs).values(**dataclasses.asdict(made)))
+            rollups.add_backlog(connection, job, now_ms, sources, by_driver=by_driver)
 
     def record_topics(self, job: str, generation: int, sources: Sequence[SourceTopics]) -> None:
         """Replace the record of the rows that wait in the topics of a job's sources."""
@@ -171,29 +181,38 @@ class Epochs:
         where = _between(backlogs, backlogs.c.measured_ms, job, since_ms, until_ms, step_ms)
         return self._transactions.all(select(backlogs).where(where).order_by(backlogs.c.measured_ms), BacklogRecord)
 
-    def figures(self, job: str) -> JobFigures:
-        """Return the current figures of a job."""
-        newest = next(iter(self.of(job, limit=1)), None)
-        arrived = self._transactions.all(select(arrivals).where(arrivals.c.job == job), ArrivalsRecord)
-        backlog = self._newest_backlog(job, newest)
-        return JobFigures(job, self._rate(newest), newest, backlog, next(iter(arrived), None))
-
     def series(self, job: str, *, since_ms: int, until_ms: int, step_ms: int) -> list[MetricPoint]:
-        """Return a job's figures for a chart, one point per time step; the last step may be shorter."""
+        """Return a job's figures for a chart, one point per time step; the last step may be shorter.
+
+        Steps of whole minutes come from roll-ups, which reach back further than epochs.
+        """
         if step_ms < 1:
             raise ValueError(f"found a step of {step_ms} ms; expected at least 1 ms; give a longer one")
-        committed = self.of(job, since_ms=since_ms, until_ms=until_ms)
+        level_ms = rollups.level_for(step_ms)
+        if level_ms is not None:
+            with self._transactions.read() as connection:
+                return rollups.points(connection, job, level_ms, since_ms=since_ms, until_ms=until_ms, step_ms=step_ms)
+        # A little earlier, to know whether a driver ran at the beginning.
+        committed = self.of(job, since_ms=since_ms - _SEEN_MS, until_ms=until_ms)
         measured = [(epoch.committed_ms, epoch.backlog) for epoch in committed if epoch.backlog]
-        between = self.backlogs(job, since_ms=since_ms, until_ms=until_ms)
+        between = self.backlogs(job, since_ms=since_ms - _SEEN_MS, until_ms=until_ms)
         measured += [(each.measured_ms, each.sources) for each in between]
         in_step: dict[int, list[EpochRecord]] = defaultdict(list)
         for epoch in committed:
             in_step[(epoch.committed_ms - since_ms) // step_ms].append(epoch)
         # The last measurement of a step wins.
         waited = {(at_ms - since_ms) // step_ms: sources for at_ms, sources in sorted(measured, key=itemgetter(0))}
-        rows = _rows_in_steps(committed, since_ms, step_ms)
+        rows = rollups.rows_in_steps(committed, since_ms, step_ms)
+        seen = [(epoch.started_ms, epoch.committed_ms) for epoch in committed]
+        seen += [(each.measured_ms, each.measured_ms) for each in between if each.by_driver]
+        known = _known_steps(seen, since_ms, step_ms)
         return [
-            _point(since_ms + step * step_ms, rows[step] * 1000 / step_ms, in_step[step], waited.get(step))
+            _point(
+                since_ms + step * step_ms,
+                rows[step] * 1000 / step_ms if step in known else None,
+                in_step[step],
+                waited.get(step),
+            )
             for step in range(-(-(until_ms - since_ms) // step_ms))
         ]
 
@@ -218,23 +237,6 @@ class Epochs:
         with self._transactions.read() as connection:
             return connection.execute(began_ms).scalar()
 
-    def _rate(self, newest: EpochRecord | None) -> float | None:
-        if newest is None:
-            return None
-        now_ms = self._transactions.now_ms()
-        since_ms = now_ms - max(_RATE_MS, _RATE_EPOCHS * newest.duration_ms)
-        counted = self.of(newest.job, since_ms=since_ms)
-        span_ms = now_ms - max(since_ms, min((epoch.started_ms for epoch in counted), default=since_ms))
-        rows = sum(epoch.rows * _share_since(epoch, since_ms) for epoch in counted)
-        return rows * 1000 / span_ms if span_ms > 0 else 0.0
-
-    def _newest_backlog(self, job: str, epoch: EpochRecord | None) -> BacklogRecord | None:
-        query = select(backlogs).where(backlogs.c.job == job).order_by(backlogs.c.measured_ms.desc()).limit(1)
-        between = next(iter(self._transactions.all(query, BacklogRecord)), None)
-        if epoch is None or not epoch.backlog or (between is not None and between.measured_ms > epoch.committed_ms):
-            return between
-        return BacklogRecord(job, epoch.committed_ms, epoch.generation, epoch.backlog)
-
 
 def _note_arrival(connection: Connection, epoch: EpochRecord) -> None:
     """Note that an epoch had rows; a time in which no driver ran is no silence."""
@@ -242,8 +244,9 @@ def _note_arrival(connection: Connection, epoch: EpochRecord) -> None:
     before = one(connection, arrivals, of_job, kind=ArrivalsRecord)
     made = ArrivalsRecord(epoch.job, epoch.generation, at_ms, at_ms, 0)
     if before is not None:
-        silent_ms = max(0, at_ms - before.newest_ms) if before.generation == epoch.generation else 0
-        longest_ms = max(before.longest_ms, silent_ms)
+        silent_ms, usual_ms = epoch.started_ms - before.newest_ms, before.usual_silence_ms
+        counts = before.generation == epoch.generation and (usual_ms is None or silent_ms <= usual_ms)
+        longest_ms = max(before.longest_ms, silent_ms) if counts else before.longest_ms
         made = dataclasses.replace(made, first_ms=before.first_ms, longest_ms=longest_ms)
         connection.execute(delete(arrivals).where(of_job))
     connection.execute(insert(arrivals).values(**dataclasses.asdict(made)))
@@ -256,13 +259,6 @@ def _waiting_since_ms(connection: Connection, job: str, now_ms: int) -> int:
     return now_ms if before_ms is None else before_ms
 
 
-def _share_since(epoch: EpochRecord, since_ms: int) -> float:
-    """Return the share of an epoch after a point in time."""
-    if epoch.started_ms >= since_ms:
-        return 1.0
-    return (epoch.committed_ms - since_ms) / (epoch.committed_ms - epoch.started_ms)
-
-
 def _keep_newest(connection: Connection, table: Table, job: str, count: int) -> None:
     """Remove a job's rows older than the newest ``count``; rows of the same time are treated alike."""
     at, of_job = table.c.committed_ms, table.c.job == job
@@ -271,24 +267,17 @@ def _keep_newest(connection: Connection, table: Table, job: str, count: int) -> 
     connection.execute(delete(table).where(of_job, at < oldest))
 
 
-def _rows_in_steps(committed: Sequence[EpochRecord], since_ms: int, step_ms: int) -> dict[int, float]:
-    """Return the rows of each step; an epoch's rows are spread over its duration, so long epochs leave no gaps."""
-    rows: dict[int, float] = defaultdict(float)
-    for epoch in committed:
-        end_ms = epoch.committed_ms - since_ms
-        took_ms = epoch.committed_ms - epoch.started_ms
-        if took_ms <= 0:
-            rows[end_ms // step_ms] += epoch.rows
-            continue
-        began_ms = max(0, end_ms - took_ms)
-        for step in range(began_ms // step_ms, -(-end_ms // step_ms)):
-            shared_ms = min(end_ms, (step + 1) * step_ms) - max(began_ms, step * step_ms)
-            rows[step] += epoch.rows * shared_ms / took_ms
-    return rows
+def _known_steps(seen: Sequence[tuple[int, int]], since_ms: int, step_ms: int) -> set[int]:
+    """Return the steps in which a driver ran: those near an epoch or a measurement."""
+    return {
+        step
+        for start_ms, end_ms in seen
+        for step in range((start_ms - _SEEN_MS - since_ms) // step_ms, (end_ms + _SEEN_MS - since_ms) // step_ms + 1)
+    }
 
 
 def _point(
-    at_ms: int, rows_per_second: float, committed: Sequence[EpochRecord], waited: Sequence[SourceBacklog] | None
+    at_ms: int, rows_per_second: float | None, committed: Sequence[EpochRecord], waited: Sequence[SourceBacklog] | None
 ) -> MetricPoint:
     return MetricPoint(
         at_ms=at_ms,

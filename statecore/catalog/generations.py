@@ -103,7 +103,10 @@ class Generations:
             newest = newest_generation(connection, job)
             if record.ended or newest is None or newest.generation > generation:
                 return False
-            given: dict[str, Any] = {"state": state, "heartbeat_ms": self._transactions.now_ms_in(connection)}
+            now_ms = self._transactions.now_ms_in(connection)
+            given: dict[str, Any] = {"state": state, "heartbeat_ms": now_ms}
+            if state == "running" and record.running_ms is None:
+                given["running_ms"] = now_ms
             given |= {"lineage": lineage, "epoch": epoch, "version": version, "trigger_ms": trigger_ms}
             values = {field: value for field, value in given.items() if value is not None}
             connection.execute(update(generations).where(_is(job, generation)).values(**values))

@@ -106,6 +106,11 @@ class Jobs:
         with self._transactions.read() as connection:
             return get_job(connection, name)
 
+    def names(self) -> list[str]:
+        """Return the names of all jobs, in order."""
+        with self._transactions.read() as connection:
+            return list(connection.execute(select(jobs.c.name).order_by(jobs.c.name)).scalars())
+
     def all(self) -> list[JobRecord]:
         """Return all jobs by name."""
         return self._transactions.all(select(jobs).order_by(jobs.c.name), JobRecord)

@@ -23,6 +23,10 @@ PolicyState = Literal["on", "observes", "off"]
 DecisionState = Literal["open", "triggered", "done", "refused", "failed", "observed"]
 
 
+_HISTORY_MS = 7 * 86_400_000
+_SILENCES = 3
+_SHORTEST_SILENCE_MS = 600_000
+
 NO_HEARTBEAT = "no heartbeat for"
 """The beginning of the error of a generation whose driver was lost."""
 ENDED_BY_ITSELF = "the query has ended by itself"
@@ -152,8 +156,9 @@ class GenerationRecord:
         version: Release of statecore that its driver runs; None until the driver's first heartbeat.
         trigger_ms: Shortest time from the start of an epoch to the start of the next; None until its query has started,
             and of a query that runs once.
-        settled_ms: When it first had nothing left to do: it had committed an epoch, or nothing waited for it. None
-            until then. A driver that ends before has done no good.
+        running_ms: When its query had started; None until then.
+        settled_ms: When it first had done what there was to do: it had committed an epoch, or nothing waited for it, or
+            it had run for a minute with sources that do not say what waits. None until then.
 
     """
 
@@ -173,6 +178,7 @@ class GenerationRecord:
     process_started_ms: int | None = None
     version: str | None = None
     trigger_ms: int | None = None
+    running_ms: int | None = None
     settled_ms: int | None = None
 
     @property
@@ -282,6 +288,7 @@ class BacklogRecord:
 
     Attributes:
         waiting_since_ms: Since when each measurement has found that something waits; None if nothing is known to wait.
+        by_driver: Whether the driver measured it; while none runs, the supervisor does.
 
     """
 
@@ -290,6 +297,7 @@ class BacklogRecord:
     generation: int
     sources: tuple[SourceBacklog, ...]
     waiting_since_ms: int | None = None
+    by_driver: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +366,7 @@ class EpochRecord:
         backlog: Backlog known after the epoch, per source; empty before the first measurement.
         memory_share: The largest share of its memory that a worker used, 0 to 1; None when it was not measured.
         host_share: The largest share of its memory that all programs on a worker's host used; None when it was not
-            measured, and where each worker has a limit of its own.
+            measured, and where containers limit all workers.
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
         rows_out: Rows that it published, over all sinks.
         state_rows: Rows of keyed state after it, over all operators.
@@ -484,7 +492,8 @@ class ArrivalsRecord:
     Attributes:
         generation: The driver of the newest such epoch.
         first_ms, newest_ms: Commit of the first and of the newest such epoch.
-        longest_ms: Longest time between two of one driver.
+        longest_ms: Longest time from the commit of one to the start of the next, of one driver; one that was longer
+            than usual is an incident, and does not count.
 
     """
 
@@ -493,6 +502,13 @@ class ArrivalsRecord:
     first_ms: int
     newest_ms: int
     longest_ms: int
+
+    @property
+    def usual_silence_ms(self) -> int | None:
+        """How long nothing may arrive; None in the first week, which has a weekend like every other."""
+        if self.newest_ms - self.first_ms < _HISTORY_MS:
+            return None
+        return max(_SILENCES * self.longest_ms, _SHORTEST_SILENCE_MS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,7 +537,8 @@ class MetricPoint:
 
     Attributes:
         at_ms: Start of the span.
-        rows_per_second: Rows of committed epochs, weighted by the share of their duration within the span.
+        rows_per_second: Rows of committed epochs, weighted by the share of their duration within the span; None if no
+            driver is known to have run.
         epoch_ms: Mean duration of the epochs that were committed in the span.
         parallelism: Parallelism of the last of these epochs.
         backlog: The last measurement in the span, over all sources.
@@ -530,11 +547,56 @@ class MetricPoint:
     """
 
     at_ms: int
-    rows_per_second: float
+    rows_per_second: float | None
     epoch_ms: float | None
     parallelism: int | None
     backlog: SourceBacklog | None
     phases: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RollUpRecord:
+    """A job's figures over one span of time, for charts.
+
+    Attributes:
+        level_ms: Length of the span.
+        at_ms: Its start, a multiple of its length.
+        epochs: Epochs that were committed in it.
+        rows: Rows of epochs, each weighted by the share of its duration within the span.
+        duration_ms: Duration of all these epochs together.
+        phases: Milliseconds of all of them together, by name of phase.
+        parallelism: Parallelism of the last one; None without one.
+        backlog: The last measurement in the span, over all sources; None without one.
+        ran: Whether a driver ran in it.
+
+    """
+
+    job: str
+    level_ms: int
+    at_ms: int
+    ran: bool = False
+    epochs: int = 0
+    rows: float = 0.0
+    duration_ms: int = 0
+    phases: dict[str, float] = field(default_factory=dict)
+    parallelism: int | None = None
+    backlog: SourceBacklog | None = None
+
+    def plus(self, later: RollUpRecord) -> RollUpRecord:
+        """Return the figures with those of the same span that came later."""
+        names = dict.fromkeys([*self.phases, *later.phases])
+        return RollUpRecord(
+            self.job,
+            self.level_ms,
+            self.at_ms,
+            ran=self.ran or later.ran,
+            epochs=self.epochs + later.epochs,
+            rows=self.rows + later.rows,
+            duration_ms=self.duration_ms + later.duration_ms,
+            phases={name: self.phases.get(name, 0.0) + later.phases.get(name, 0.0) for name in names},
+            parallelism=self.parallelism if later.parallelism is None else later.parallelism,
+            backlog=self.backlog if later.backlog is None else later.backlog,
+        )
 
 
 def over_all(sources: Sequence[SourceBacklog]) -> SourceBacklog:

@@ -41,7 +41,7 @@ SUPERVISOR, DRIVER, AIRFLOW = ROLES = ("statecore_supervisor", "statecore_driver
 JOB = "statecore_job_"
 """The beginning of the name of a job's role."""
 
-_FIGURES = ("epochs", "subtasks", "key_groups", "backlogs", "arrivals", "topics")
+_FIGURES = ("epochs", "subtasks", "key_groups", "backlogs", "rollups", "arrivals", "topics")
 _OF_RUNS = ("generations", "requests", "savepoints")
 _OF_JOBS = ("audit", "job_files", *_FIGURES, *_OF_RUNS)
 _START = ("parallelism", "max_parallelism", "start_from", "start_after_generation", "claims_savepoint", "roll_back")
@@ -102,7 +102,7 @@ def _of_driver() -> Iterator[str]:
     beats = ("heartbeat_ms", "parallelism", "lineage", "epoch")
     # A catalog from a backup learns the newest generation from the job's store.
     yield f"{_only('INSERT', (*_CLAIMED, 'ended_ms', 'lineage', 'epoch'))} ON generations"
-    yield f"{_only('UPDATE', (*_ENDED, *beats, 'version', 'trigger_ms', 'settled_ms'))} ON generations"
+    yield f"{_only('UPDATE', (*_ENDED, *beats, 'version', 'trigger_ms', 'running_ms', 'settled_ms'))} ON generations"
     yield f"{_only('UPDATE', _ANSWERED)} ON requests"
     yield f"INSERT, DELETE ON {', '.join(_FIGURES)}"
 

@@ -170,6 +170,7 @@ generations = Table(
     Column("process_started_ms", BigInteger),
     Column("version", String(50)),
     Column("trigger_ms", BigInteger),
+    Column("running_ms", BigInteger),
     Column("settled_ms", BigInteger),
 )
 
@@ -260,6 +261,22 @@ backlogs = Table(
     Column("generation", Integer, nullable=False),
     Column("sources", JSON, nullable=False),
     Column("waiting_since_ms", BigInteger),
+    Column("by_driver", Boolean, nullable=False),
+)
+
+rollups = Table(
+    "rollups",
+    metadata,
+    _job(primary_key=True),
+    Column("level_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, primary_key=True, autoincrement=False),
+    Column("ran", Boolean, nullable=False),
+    Column("epochs", Integer, nullable=False),
+    Column("rows", Float, nullable=False),
+    Column("duration_ms", BigInteger, nullable=False),
+    Column("phases", JSON, nullable=False),
+    Column("parallelism", Integer),
+    Column("backlog", JSON(none_as_null=True)),
 )
 
 arrivals = Table(

@@ -10,13 +10,13 @@ from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, CatalogUrl
 from statecore.cli.output import NOTHING, console, lag, print_json, table, waiting
 from statecore.operations.status.finding import span
-from statecore.operations.status.job_status import JobStatus, job_status, summary
+from statecore.operations.status.job_status import JobStatus, job_statuses, summary
 
 
 def list_jobs(catalog: CatalogUrl, as_json: AsJson = False) -> None:
     """Print all jobs: desired state, driver, newest epoch, and whether they keep up."""
     with Catalog(catalog) as opened:
-        statuses = [job_status(opened, job) for job in opened.jobs.all()]
+        statuses = [*job_statuses(opened).values()]
     if as_json:
         print_json([summary(each) for each in statuses])
         return

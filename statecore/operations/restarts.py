@@ -12,8 +12,6 @@ from statecore.catalog import GenerationRecord
 
 _FIRST_BACKOFF_MS = 1_000
 _LONGEST_BACKOFF_MS = 30_000
-HISTORY = 10
-"""Generations to look back: more failures than it takes to reach the longest back-off."""
 
 
 def failures_in_a_row(history: Sequence[GenerationRecord]) -> tuple[GenerationRecord, ...]:

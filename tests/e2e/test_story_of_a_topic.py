@@ -74,7 +74,7 @@ class Stream:
 
     def waiting(self) -> int | None:
         """Return how many records wait, as the brokers told the driver or, while none runs, the supervisor."""
-        backlog = self.catalog.epochs.figures(NUMBERED).backlog
+        backlog = self.catalog.overviews.figures(NUMBERED).backlog
         return None if backlog is None else backlog.sources[0].records
 
     def wait_taken(self) -> None:

@@ -117,9 +117,9 @@ def sleeping(slow_catalog: Catalog, tmp_path: Path) -> Supervisor:
     return supervisor
 
 
-def register(catalog: Catalog) -> None:
+def register(catalog: Catalog, name: str = "j") -> None:
     catalog.jobs.register(
-        "j", artifact="/a.py", store="/s", master_url="spark://h:1", parallelism=2, max_parallelism=128
+        name, artifact="/a.py", store="/s", master_url="spark://h:1", parallelism=2, max_parallelism=128
     )
 
 
@@ -261,6 +261,18 @@ def test_a_driver_that_keeps_failing_is_started_less_and_less_often(
         clock.ms += 1
         supervisor.step()
         assert newest(slow_catalog).generation == number + 1
+
+
+def test_a_job_whose_record_is_damaged_keeps_no_other_from_being_started(
+    catalog: Catalog, url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    register(catalog, "other")
+    catalog.jobs.set_desired("other", state="running")
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
+        database.execute("UPDATE jobs SET start_after_generation = 'damaged' WHERE name = 'j'")
+    Supervisor(catalog, tmp_path, launch=lambda *_: ["sleep", "60"]).step()
+    assert [each.state for each in catalog.generations.of("other")] == ["launching"]
+    assert "'j'" in caplog.text
 
 
 def fail_with(catalog: Catalog, epoch: int | None) -> None:

@@ -11,8 +11,11 @@ from statistics import median
 from typing import TypeVar
 
 from statecore.catalog import (
+    HISTORY,
+    RUNS,
     BacklogRecord,
     Catalog,
+    DecisionRecord,
     EpochRecord,
     Epochs,
     GenerationRecord,
@@ -27,7 +30,7 @@ from statecore.catalog import (
 )
 from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.operations.downtime import expected_downtime
-from statecore.operations.restarts import HISTORY, failures_in_a_row
+from statecore.operations.restarts import failures_in_a_row
 from statecore.policy import (
     EpochCost,
     Figures,
@@ -54,8 +57,6 @@ _RECENT = 60
 _PUBLISHED = 2 * FEWEST - 1
 _HEAVY_KEYS = 8
 _RESCALES = 5
-# Runs are never deleted, and this query runs every few seconds.
-_RUNS = 50
 _DAY_MS = 86_400_000
 # Assumed of a job's first rescale that also writes its state anew.
 _FIRST_REWRITE_MS = 60_000
@@ -79,9 +80,10 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     costs = [_cost(*cost) for cost in catalog.epochs.costs(job, limit=_COSTS) if cost[0] <= until_ms]
     generations = catalog.generations.of(job, limit=HISTORY)
     per_file = rows_per_file(epochs)
-    newest = catalog.epochs.figures(job)
+    newest = catalog.overviews.figures(job)
     policy = catalog.policies.find(job)
-    failed = [] if policy is None else failed_rescales(catalog, policy)
+    runs = catalog.runs.of(job, limit=RUNS)
+    failed = failed_rescales(policy, runs, catalog.policies.decisions(job, limit=RUNS))
     sources = () if newest.backlog is None else newest.backlog.sources
     waiting = backlog_rows(sources, per_file)
     arrived = _arrived(catalog, epochs, costs, per_file, now_ms)
@@ -90,7 +92,6 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     slowest = _slowest_operator(catalog.epochs.subtasks(job, limit=_SUBTASKS), epochs)
     left = [(each.rows, backlog_rows(each.backlog, per_file)) for each in running[-_LEFT:]]
     crashed = failures_in_a_row(generations)
-    runs = catalog.runs.of(job, limit=_RUNS)
     return Figures(
         job=job,
         at_ms=now_ms,
@@ -153,17 +154,17 @@ def _downtime_ms(runs: Sequence[RescaleRunRecord], method: RescaleMethod) -> int
     return expected.median_ms
 
 
-def failed_rescales(catalog: Catalog, policy: PolicyRecord) -> list[RescaleRunRecord]:
-    """Return the rescales of a policy that failed in a row, newest first.
+def failed_rescales(
+    policy: PolicyRecord | None, runs: Sequence[RescaleRunRecord], decisions: Iterable[DecisionRecord]
+) -> list[RescaleRunRecord]:
+    """Return the rescales of a policy that failed in a row, newest first, of a job's runs, newest first.
 
     A successful rescale of the job ends the row, and so does a new policy.
     """
-    since = takewhile(lambda run: run.state != "done", catalog.runs.of(policy.job, limit=_RUNS))
-    failed = [run for run in since if run.state == "failed"]
-    if not failed:
+    if policy is None:
         return []
-    decisions = catalog.policies.decisions(policy.job, limit=_RUNS, since_ms=policy.updated_ms)
-    own = {decision.run_id for decision in decisions}
+    failed = [run for run in takewhile(lambda run: run.state != "done", runs) if run.state == "failed"]
+    own = {decision.run_id for decision in decisions if decision.decided_ms >= policy.updated_ms}
     return [run for run in failed if run.run_id in own]
 
 
@@ -181,7 +182,7 @@ def current_backlog(catalog: Catalog, job: str) -> CurrentBacklog | None:
 
     A part of ``figures_of``, cheap enough to call every second.
     """
-    newest, backlog = catalog.generations.newest(job), catalog.epochs.figures(job).backlog
+    newest, backlog = catalog.generations.newest(job), catalog.overviews.figures(job).backlog
     if newest is None or backlog is None or backlog.generation != newest.generation:
         return None
     per_file = rows_per_file(catalog.epochs.of(job, limit=_RECENT))

@@ -87,7 +87,7 @@ class RescaleState(Step):
 
     def patience_ms(self) -> int:
         """Return the time for the epoch in flight: a live rescale happens between two epochs."""
-        return patience_ms(self.change.catalog.epochs, self.change.job)
+        return patience_ms(self.change.catalog, self.change.job)
 
     def recorded(self, run: RescaleRunRecord) -> str | None:
         """Return the rescaled manifest of a run that is done."""

@@ -60,4 +60,4 @@ class Verify(Step):
 
     def patience_ms(self) -> int:
         """Return the time that epochs and the backlog need, by recent epochs."""
-        return patience_ms(self.change.catalog.epochs, self.change.job)
+        return patience_ms(self.change.catalog, self.change.job)

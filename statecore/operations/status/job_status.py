@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from statecore.catalog import (
     Catalog,
@@ -13,6 +16,7 @@ from statecore.catalog import (
     JobFigures,
     JobRecord,
     LeaseRecord,
+    Overview,
     PolicyRecord,
     RescaleRunRecord,
     SavepointRecord,
@@ -23,8 +27,10 @@ from statecore.catalog import (
     over_all,
 )
 from statecore.operations.autoscaling.figures import failed_rescales
-from statecore.operations.restarts import HISTORY, failures_in_a_row, next_start_ms
+from statecore.operations.restarts import failures_in_a_row, next_start_ms
 from statecore.release import RELEASE
+
+log = logging.getLogger(__name__)
 
 DriverState = Literal["never started", "launching", "running", "stopped", "failed", "lost"]
 
@@ -142,25 +148,52 @@ class Summary:
 
 def job_status(catalog: Catalog, job: JobRecord) -> JobStatus:
     """Read the status of a job."""
-    generations, policy = catalog.generations.of(job.name, limit=HISTORY), catalog.policies.find(job.name)
-    supervisor = catalog.supervisors.last()
+    (rows,) = catalog.overviews.of([job.name]).values()
+    return _status(rows.overview(), *_supervisor(catalog))
+
+
+def job_statuses(catalog: Catalog, names: Collection[str] | None = None) -> dict[str, JobStatus]:
+    """Return the status of each job, or of these, by name; a job whose records cannot be read is logged and omitted.
+
+    Raises:
+        CatalogError: The catalog cannot be reached.
+
+    """
+    found = {}
+    for name, rows in catalog.overviews.of(names).items():
+        try:
+            found[name] = rows.overview()
+        except (msgspec.ValidationError, ValueError, TypeError) as error:
+            # The other jobs are looked at, too.
+            log.error("how job %r stands cannot be read: %s", name, error)
+    supervisor, supervised = _supervisor(catalog)
+    return {name: _status(each, supervisor, supervised) for name, each in found.items()}
+
+
+def _supervisor(catalog: Catalog) -> tuple[SupervisorRecord | None, bool]:
+    """Return the last supervisor, and whether it is alive."""
+    last = catalog.supervisors.last()
+    return last, catalog.supervisors.is_alive(last)
+
+
+def _status(found: Overview, supervisor: SupervisorRecord | None, supervised: bool) -> JobStatus:
     return JobStatus(
-        job=job,
-        generations=generations,
-        alive=bool(generations) and catalog.generations.is_alive(generations[0]),
-        figures=catalog.epochs.figures(job.name),
-        cluster=None if job.cluster is None else catalog.clusters.get(job.cluster),
-        lease=catalog.leases.find(job.name),
-        taken_back=catalog.leases.taken_back(job.name),
-        savepoint=next(iter(catalog.savepoints.of(job.name, limit=1)), None),
-        rescale=next(iter(catalog.runs.of(job.name, limit=1)), None),
-        policy=policy,
+        job=found.job,
+        generations=found.generations,
+        alive=found.alive,
+        figures=found.figures,
+        cluster=found.cluster,
+        lease=found.lease,
+        taken_back=found.taken_back,
+        savepoint=found.savepoint,
+        rescale=next(iter(found.rescales), None),
+        policy=found.policy,
         supervisor=supervisor,
-        supervised=catalog.supervisors.is_alive(supervisor),
-        failed_rescales=() if policy is None else failed_rescales(catalog, policy),
+        supervised=supervised,
+        failed_rescales=failed_rescales(found.policy, found.rescales, found.decisions),
         release=RELEASE,
-        now_ms=catalog.now_ms(),
-        topics=catalog.epochs.topics(job.name),
+        now_ms=found.now_ms,
+        topics=found.topics,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise, takewhile
 from statistics import median
 
-from statecore.catalog import Catalog, EpochRecord, Epochs, GenerationRecord
+from statecore.catalog import Catalog, EpochRecord, GenerationRecord
 from statecore.errors import UnhealthyJobError
 from statecore.operations.backlog import backlog_rows, rows_per_file
 from statecore.operations.status.health import Evidence, Health, assess, processing_rate
@@ -20,14 +20,14 @@ _PATIENCE_EPOCHS, _LONGEST_PATIENCE_MS = 8, 3_600_000
 _PATIENCE_BACKLOGS = 2
 
 
-def patience_ms(epochs: Epochs, job: str) -> int:
+def patience_ms(catalog: Catalog, job: str) -> int:
     """Return the time to wait for epochs, by recent epochs and the backlog; an hour at most.
 
     A job whose epochs take minutes cannot prove its health within seconds, nor can one whose next epoch reads the whole
     backlog of an outage.
     """
-    read = [epoch for epoch in epochs.of(job, limit=_EPOCHS_BEFORE) if epoch.rows]
-    backlog = epochs.figures(job).backlog
+    read = [epoch for epoch in catalog.epochs.of(job, limit=_EPOCHS_BEFORE) if epoch.rows]
+    backlog = catalog.overviews.figures(job).backlog
     waiting = None if backlog is None else backlog_rows(backlog.sources, rows_per_file(read))
     return min(_LONGEST_PATIENCE_MS, max(_epochs_ms(read), _backlog_ms(read, waiting or 0)))
 
@@ -89,7 +89,7 @@ class Verification:
             self._generation, self._heartbeats = newest.generation, {newest.heartbeat_ms}
         self._heartbeats.add(newest.heartbeat_ms)
         run = catalog.runs.get(self._run_id)
-        backlog = catalog.epochs.figures(self._job).backlog
+        backlog = catalog.overviews.figures(self._job).backlog
         since = catalog.epochs.of(self._job, limit=_EPOCHS_SINCE, since_ms=run.created_ms)
         current = (newest.generation, self._parallelism)
         return Evidence(

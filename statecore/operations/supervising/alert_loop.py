@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 
 from statecore.catalog import Alerts, Catalog, SupervisorRecord
-from statecore.errors import CatalogError
 from statecore.operations.status.alerts import (
     ALL_JOBS,
     AlertChange,
@@ -16,12 +15,14 @@ from statecore.operations.status.alerts import (
     job_alerts,
     supervisor_alerts,
 )
-from statecore.operations.status.job_status import JobStatus, job_status
+from statecore.operations.status.job_status import JobStatus, job_statuses
 from statecore.release import RELEASE
 from statecore.repeating import Repeating
 
 log = logging.getLogger(__name__)
 
+CHANNEL = "supervisor"
+"""The channel of supervisors."""
 INTERVAL_S = 10.0
 CLAIM_MS = 60_000
 """Longer than a webhook may take; then another process, or this one, tries again."""
@@ -86,25 +87,6 @@ def webhook_sender() -> Callable[[str], None]:
     from statecore.operations.supervising.webhook import Webhook
 
     return Webhook(url, f"the variable {WEBHOOK_VARIABLE}", "which is the variable's value").post
-
-
-def job_statuses(catalog: Catalog) -> dict[str, JobStatus]:
-    """Return the status of each job, by name; a job whose records cannot be read is logged and omitted.
-
-    Raises:
-        CatalogError: The catalog cannot be reached.
-
-    """
-    by_name = {}
-    for job in catalog.jobs.all():
-        try:
-            by_name[job.name] = job_status(catalog, job)
-        except Exception as error:
-            if type(error) is CatalogError:
-                raise
-            # The other jobs may have alerts, too.
-            log.error("how job %r stands cannot be read: %s", job.name, error)
-    return by_name
 
 
 def firing_alerts(found: Iterable[JobStatus]) -> list[FiringAlert]:

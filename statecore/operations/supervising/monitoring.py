@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from statecore.catalog import Catalog
 from statecore.extras import require
-from statecore.operations.supervising.alert_loop import AlertLoop, webhook_sender
+from statecore.operations.supervising.alert_loop import CHANNEL, AlertLoop, webhook_sender
 from statecore.operations.supervising.watch import Pass, Watch
 
 _OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
@@ -31,7 +31,7 @@ def monitoring(
         MissingExtraError: Metrics need the extra ``metrics``.
 
     """
-    alerts = AlertLoop(catalog, "supervisor", webhook_sender())
+    alerts = AlertLoop(catalog, CHANNEL, webhook_sender())
     with _metrics(catalog, host, port, last_pass):
         alerts.start()
         try:

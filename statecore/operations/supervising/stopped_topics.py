@@ -75,11 +75,11 @@ class StoppedTopics:
         now_ms = self._catalog.now_ms()
         waiting = [SourceBacklog(each.name, **asdict(lag.waiting(each.partitions, now_ms))) for each in measured]
         self._catalog.epochs.record_topics(topics.job, topics.generation, measured)
-        self._catalog.epochs.record_backlog(topics.job, generation, [*waiting, *self._others(topics)])
+        self._catalog.epochs.record_backlog(topics.job, generation, [*waiting, *self._others(topics)], by_driver=False)
 
     def _others(self, topics: TopicsRecord) -> list[SourceBacklog]:
         """Return the last known backlog of the job's other sources."""
-        before = self._catalog.epochs.figures(topics.job).backlog
+        before = self._catalog.overviews.figures(topics.job).backlog
         measured = {each.name for each in topics.sources}
         return [each for each in (before.sources if before is not None else ()) if each.name not in measured]
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from statecore.catalog import Catalog, EpochRecord, SystemClock
 from statecore.operations.backlog import backlog_rows, rows_per_file
-from statecore.operations.status.job_status import JobStatus
+from statecore.operations.status.job_status import JobStatus, job_statuses
 from statecore.operations.status.measures import JobSample
-from statecore.operations.supervising.alert_loop import job_statuses
 from statecore.repeating import Repeating
 
 INTERVAL_S = 10.0

@@ -210,33 +210,33 @@ def test_a_sum_counts_the_sources_that_can_tell_and_is_unknown_when_none_can() -
 def test_the_newest_backlog_is_the_later_one_of_the_epochs_and_the_one_between(
     catalog: Catalog, job: str, clock
 ) -> None:
-    assert catalog.epochs.figures(job).backlog is None
+    assert catalog.overviews.figures(job).backlog is None
     catalog.epochs.record_backlog(job, 1, [RULES])
     between = BacklogRecord(job, clock.now_ms(), 1, (RULES,))
-    assert catalog.epochs.figures(job).backlog == between
+    assert catalog.overviews.figures(job).backlog == between
     after = epoch(3, clock.now_ms() + 1)
     catalog.epochs.record(after)
-    found = catalog.epochs.figures(job)
+    found = catalog.overviews.figures(job)
     assert (found.epoch, found.backlog) == (after, BacklogRecord(job, after.committed_ms, 1, (FILES, RULES)))
     # An epoch that ended before anything was measured tells nothing.
     catalog.epochs.record(epoch(4, clock.now_ms() + 2, backlog=()))
-    assert catalog.epochs.figures(job).backlog == between
+    assert catalog.overviews.figures(job).backlog == between
 
 
 def test_the_rate_is_that_of_the_last_minute_and_falls_to_nothing_when_nothing_is_committed(
     catalog: Catalog, job: str, clock
 ) -> None:
-    assert catalog.epochs.figures(job).rows_per_second is None
+    assert catalog.overviews.figures(job).rows_per_second is None
     clock.advance(1_000_000)
     for n in range(12):
         began_ms = clock.now_ms()
         clock.advance(10_000)
         catalog.epochs.record(epoch(n, clock.now_ms(), started_ms=began_ms, duration_ms=10_000, rows=500))
-    assert catalog.epochs.figures(job).rows_per_second == 50
+    assert catalog.overviews.figures(job).rows_per_second == 50
     clock.advance(30_000)
-    assert catalog.epochs.figures(job).rows_per_second == 25
+    assert catalog.overviews.figures(job).rows_per_second == 25
     clock.advance(30_000)
-    assert catalog.epochs.figures(job).rows_per_second == 0
+    assert catalog.overviews.figures(job).rows_per_second == 0
 
 
 def test_the_rate_of_long_epochs_is_taken_over_several_of_them(catalog: Catalog, job: str, clock) -> None:
@@ -245,9 +245,9 @@ def test_the_rate_of_long_epochs_is_taken_over_several_of_them(catalog: Catalog,
         began_ms = clock.now_ms()
         clock.advance(300_000)
         catalog.epochs.record(epoch(n, clock.now_ms(), started_ms=began_ms, duration_ms=300_000, rows=30_000))
-    assert catalog.epochs.figures(job).rows_per_second == 100
+    assert catalog.overviews.figures(job).rows_per_second == 100
     clock.advance(100_000)
-    assert 60 < (catalog.epochs.figures(job).rows_per_second or 0) < 100
+    assert 60 < (catalog.overviews.figures(job).rows_per_second or 0) < 100
 
 
 def test_a_series_has_a_point_for_every_step_with_the_last_that_was_measured_in_it(
@@ -271,6 +271,70 @@ def test_a_series_has_a_point_for_every_step_with_the_last_that_was_measured_in_
     assert catalog.epochs.series(job, since_ms=since, until_ms=since, step_ms=1) == []
     with pytest.raises(ValueError, match="found a step of 0 ms"):
         catalog.epochs.series(job, since_ms=0, until_ms=1, step_ms=0)
+
+
+def test_steps_of_whole_minutes_are_read_from_roll_ups_and_unknown_is_not_zero(
+    catalog: Catalog, job: str, clock
+) -> None:
+    minute_ms = 60_000
+    clock.advance(-clock.now_ms() % (15 * minute_ms))
+    since = clock.now_ms()
+    work = {"run": 80.0, "publish": 0.0}
+    for n in range(4):
+        clock.advance(20_000)
+        at = clock.now_ms()
+        catalog.epochs.record(epoch(n, at - 1, started_ms=at - 20_000, duration_ms=20_000, rows=600, phases=work))
+    catalog.epochs.record_backlog(job, 1, [SourceBacklog("files", files=9)])
+    # Nothing arrives for two minutes, then no driver runs for two, then one takes more than a minute for its epoch.
+    for files in (5, 0):
+        clock.advance(minute_ms)
+        catalog.epochs.record_backlog(job, 1, [SourceBacklog("files", files=files)])
+    clock.advance(since + 7 * minute_ms - clock.now_ms())
+    last = epoch(4, clock.now_ms() - 1, started_ms=since + 5 * minute_ms, duration_ms=2 * minute_ms)
+    catalog.epochs.record(dataclasses.replace(last, rows=12_000, parallelism=3))
+    until = since + 7 * minute_ms
+    points = catalog.epochs.series(job, since_ms=since, until_ms=until, step_ms=minute_ms)
+    assert [each.at_ms for each in points] == [since + n * minute_ms for n in range(7)]
+    rates = [None if each.rows_per_second is None else round(each.rows_per_second) for each in points]
+    assert rates == [30, 10, 0, 0, None, 100, 100]
+    assert [each.parallelism for each in points] == [2, 2, None, None, None, None, 3]
+    assert (points[0].epoch_ms, points[0].phases) == (20_000, work)
+    assert [None if each.backlog is None else each.backlog.files for each in points][:5] == [2, 9, 5, 0, None]
+    (quarter,) = catalog.epochs.series(job, since_ms=since, until_ms=since + 15 * minute_ms, step_ms=15 * minute_ms)
+    assert quarter.rows_per_second == pytest.approx((4 * 600 + 12_000) / 900, rel=0.01)
+    # The same at a finer step, from the epochs themselves.
+    raw = catalog.epochs.series(job, since_ms=since, until_ms=until, step_ms=20_000)
+    assert [each.rows_per_second is None for each in raw].count(True) == 0
+    clock.advance(10 * minute_ms)
+    late = catalog.epochs.series(job, since_ms=until, until_ms=until + 5 * minute_ms, step_ms=20_000)
+    assert [each.rows_per_second is None for each in late] == [False] * 3 + [True] * 12
+
+
+def test_an_epoch_whose_clock_jumped_is_not_spread_over_years(catalog: Catalog, job: str, clock) -> None:
+    clock.advance(10**12 - clock.now_ms())
+    catalog.epochs.record(epoch(1, clock.now_ms(), started_ms=0, duration_ms=5_000, rows=600))
+    day_ms = 24 * 3_600_000
+    points = catalog.epochs.series(job, since_ms=10**12 - day_ms, until_ms=10**12 + 60_000, step_ms=60_000)
+    assert sum(each.rows_per_second is not None for each in points) <= 2
+
+
+def test_a_chart_of_weeks_reaches_back_behind_the_epochs_that_are_kept(
+    catalog: Catalog, job: str, clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epochs, "KEPT_EPOCHS", 10)
+    day_ms, quarter_ms = 24 * 3_600_000, 900_000
+    clock.advance(-clock.now_ms() % quarter_ms)
+    since = clock.now_ms()
+    for n in range(1, 201):
+        clock.advance(day_ms // 2)
+        catalog.epochs.record(epoch(n, clock.now_ms() + 1_000, started_ms=clock.now_ms(), rows=900))
+    assert len(catalog.epochs.of(job)) == 10
+    points = catalog.epochs.series(job, since_ms=since, until_ms=since + 101 * day_ms, step_ms=quarter_ms)
+    known = [each.at_ms - since for each in points if each.rows_per_second is not None]
+    # With each quarter of an hour, what is older than 90 days goes.
+    assert known == [n * day_ms // 2 for n in range(20, 201)]
+    minutes = catalog.epochs.series(job, since_ms=since, until_ms=since + 101 * day_ms, step_ms=60_000)
+    assert sum(each.rows_per_second is not None for each in minutes) == 5
 
 
 def test_the_rows_of_an_epoch_are_spread_over_the_steps_that_it_took(catalog: Catalog, job: str, clock) -> None:

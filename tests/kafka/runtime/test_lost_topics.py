@@ -21,7 +21,7 @@ __all__ = ["bench"]
 
 
 def waiting(bench: Bench) -> SourceBacklog | None:
-    found = bench.catalog.epochs.figures(JOB).backlog
+    found = bench.catalog.overviews.figures(JOB).backlog
     return None if found is None else found.sources[0]
 
 

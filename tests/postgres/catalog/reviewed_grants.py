@@ -56,7 +56,8 @@ REVIEWED: dict[str, dict[str, str]] = {
         # Its heartbeat and its end. No log, and no process that the supervisor would end.
         "generations": (
             "INSERT(ended_ms epoch generation heartbeat_ms job lineage parallelism started_ms state) SELECT "
-            "UPDATE(ended_ms epoch error heartbeat_ms lineage parallelism settled_ms state trigger_ms version)"
+            "UPDATE(ended_ms epoch error heartbeat_ms lineage parallelism running_ms settled_ms state trigger_ms "
+            "version)"
         ),
         # Answers to what it was asked. It sees no check of a job file, by row security, and asks for none.
         "requests": f"SELECT {_ANSWERED}",
@@ -66,6 +67,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "key_groups": "DELETE INSERT SELECT",
         "backlogs": "DELETE INSERT SELECT",
         "arrivals": "DELETE INSERT SELECT",
+        "rollups": "DELETE INSERT SELECT",
         "topics": "DELETE INSERT SELECT",
     },
     AIRFLOW: _ALL_ROLES
@@ -87,6 +89,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "key_groups": "SELECT",
         "backlogs": "SELECT",
         "arrivals": "SELECT",
+        "rollups": "SELECT",
         "topics": "SELECT",
     },
     SUPERVISOR: _ALL_ROLES
@@ -106,6 +109,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "key_groups": _ALL,
         "backlogs": _ALL,
         "arrivals": _ALL,
+        "rollups": _ALL,
         "topics": _ALL,
     },
 }

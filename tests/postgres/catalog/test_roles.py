@@ -77,7 +77,7 @@ def test_a_supervisor_a_driver_and_airflow_do_their_work(
     assert airflow.generations.claim(job, log_path="(no driver)").generation == claimed + 8
     airflow.generations.end(job, claimed + 8, state="stopped")
 
-    assert airflow.savepoints.of(job) and airflow.epochs.of(job) and airflow.epochs.figures(job)
+    assert airflow.savepoints.of(job) and airflow.epochs.of(job) and airflow.overviews.figures(job)
     clock.advance(5_000)
     assert supervisor.leases.recover_expired(job) is not None
     assert supervisor.jobs.get(job).artifact == "/jobs/flights.py"

@@ -33,9 +33,9 @@ class TestJobList:
             "event_time_lag_ms": None, "backlog_measured_ms": measured.measured_ms,
             "sources": [
                 {"name": "in", "records": None, "bytes": 9, "files": 1, "event_time_lag_ms": None,
-                 "files_read": None, "partitions": None, "oldest_age_ms": None, "skew": None},
+                 "files_read": None, "partitions": None, "oldest_age_ms": None, "skew": None, "problem": None},
                 {"name": "rules", "records": None, "bytes": None, "files": None, "event_time_lag_ms": None,
-                 "files_read": None, "partitions": None, "oldest_age_ms": None, "skew": None},
+                 "files_read": None, "partitions": None, "oldest_age_ms": None, "skew": None, "problem": None},
             ],
         }  # fmt: skip
         assert (invoices["driver"], invoices["generation"], invoices["epoch"]) == ("never started", None, None)

@@ -139,6 +139,7 @@ sa.Table(
     sa.Column("process_started_ms", sa.BigInteger),
     sa.Column("version", sa.String(50)),
     sa.Column("trigger_ms", sa.BigInteger),
+    sa.Column("running_ms", sa.BigInteger),
     sa.Column("settled_ms", sa.BigInteger),
 )
 
@@ -228,6 +229,22 @@ sa.Table(
     sa.Column("generation", sa.Integer, nullable=False),
     sa.Column("sources", sa.JSON, nullable=False),
     sa.Column("waiting_since_ms", sa.BigInteger),
+    sa.Column("by_driver", sa.Boolean, nullable=False),
+)
+
+sa.Table(
+    "rollups",
+    metadata,
+    _job(primary_key=True),
+    sa.Column("level_ms", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("at_ms", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("ran", sa.Boolean, nullable=False),
+    sa.Column("epochs", sa.Integer, nullable=False),
+    sa.Column("rows", sa.Float, nullable=False),
+    sa.Column("duration_ms", sa.BigInteger, nullable=False),
+    sa.Column("phases", sa.JSON, nullable=False),
+    sa.Column("parallelism", sa.Integer),
+    sa.Column("backlog", sa.JSON(none_as_null=True)),
 )
 
 sa.Table(

@@ -34,7 +34,7 @@ def feed(bench: Bench) -> None:
 
 
 def measured(bench: Bench) -> BacklogRecord | None:
-    return bench.catalog.epochs.figures(JOB).backlog
+    return bench.catalog.overviews.figures(JOB).backlog
 
 
 def of(found: BacklogRecord | EpochRecord | None, name: str) -> SourceBacklog:

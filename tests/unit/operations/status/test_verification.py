@@ -41,7 +41,7 @@ def test_long_epochs_are_waited_for_but_not_for_ever(
 ) -> None:
     for number, at_ms in enumerate(commits_ms):
         catalog.epochs.record(EpochRecord("orders", 1, number, 1, 2, rows, rows, at_ms, at_ms, 100))
-    assert patience_ms(catalog.epochs, "orders") == expected_ms
+    assert patience_ms(catalog, "orders") == expected_ms
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_backlog_that_may_come_in_one_epoch_is_waited_for_but_not_for_ever(
             EpochRecord("orders", 1, number, 1, 2, rows, rows, at_ms, at_ms, duration_ms, backlog=read)
         )
     catalog.epochs.record_backlog("orders", 1, [waiting])
-    assert patience_ms(catalog.epochs, "orders") == expected_ms
+    assert patience_ms(catalog, "orders") == expected_ms
 
 
 def test_drivers_that_failed_before_the_job_was_stopped_are_no_restart_loop_of_the_new_parallelism(

@@ -18,6 +18,7 @@ import pytest
 
 from statecore.catalog import Catalog
 from statecore.operations.status.alerts import RESOLVED_AFTER_MS
+from statecore.operations.status.job_status import job_statuses
 from statecore.operations.supervising import alert_loop, webhook
 from statecore.operations.supervising.alert_loop import (
     CLAIM_MS,
@@ -25,7 +26,6 @@ from statecore.operations.supervising.alert_loop import (
     claim,
     confirm,
     due_changes,
-    job_statuses,
     webhook_sender,
 )
 from statecore.release import RELEASE
@@ -203,14 +203,14 @@ def test_the_loop_outlives_a_catalog_that_was_away(
     monkeypatch.setattr(alert_loop, "INTERVAL_S", 0.01)
     crash(catalog)
     away, told = threading.Event(), threading.Event()
-    jobs = catalog.jobs.all
+    overviews = catalog.overviews.of
 
-    def failing() -> object:
+    def failing(names: object) -> object:
         if away.is_set():
-            return jobs()
+            return overviews()
         raise OSError("gone")
 
-    monkeypatch.setattr(catalog.jobs, "all", failing)
+    monkeypatch.setattr(catalog.overviews, "of", failing)
     loop = AlertLoop(catalog, "supervisor", lambda _: told.set())
     loop.start()
     try:

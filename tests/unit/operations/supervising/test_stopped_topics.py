@@ -42,7 +42,7 @@ def job(catalog: Catalog) -> str:
 
 
 def waiting(catalog: Catalog, job: str) -> Any:
-    found = catalog.epochs.figures(job).backlog
+    found = catalog.overviews.figures(job).backlog
     return None if found is None else (found.generation, [(each.name, each.records) for each in found.sources])
 
 
@@ -71,7 +71,7 @@ def test_what_waits_in_other_sources_is_what_was_last_known(
     catalog.epochs.record_backlog(job, 1, [SourceBacklog("files", files=3), SourceBacklog("in", records=1)])
     catalog.generations.end(job, 1, state="failed", error="killed")
     StoppedTopics(catalog).measure(job)
-    found = catalog.epochs.figures(job).backlog
+    found = catalog.overviews.figures(job).backlog
     assert found is not None
     assert [(each.name, each.records, each.files) for each in found.sources] == [("in", 16, None), ("files", None, 3)]
 

@@ -1,0 +1,3 @@
+"""The contract of the catalog on PostgreSQL: how jobs stand."""
+
+from tests.contracts.catalog.overviews import *

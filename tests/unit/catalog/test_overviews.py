@@ -1,0 +1,3 @@
+"""The contract of the catalog on SQLite: how jobs stand."""
+
+from tests.contracts.catalog.overviews import *
