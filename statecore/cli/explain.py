@@ -14,7 +14,6 @@ from statecore.cli.output import console, print_json, table
 from statecore.errors import ConfigurationError
 from statecore.operations.status.runbook import runbook
 
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _HEAD = re.compile(r"\*\*(\w+)\.\*\* (.*?[.:])(?:\s|$)", re.DOTALL)
 
 AlertName = Annotated[str, typer.Argument(help="Name of the alert, as in its message; without it, all are listed.")]
@@ -22,8 +21,7 @@ AlertName = Annotated[str, typer.Argument(help="Name of the alert, as in its mes
 
 def explain(alert: AlertName = "", as_json: AsJson = False) -> None:
     """Print what an alert means and what to do: its entry in the runbook."""
-    # A terminal has no pages to go to.
-    entries = {name: _LINK.sub(r"\1", text) for name, text in runbook().items()}
+    entries = runbook()
     if alert and alert not in entries:
         raise ConfigurationError(
             f"found no alert {alert!r}; expected one of {', '.join(entries)}; correct the name, or list them with "

@@ -228,7 +228,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         load_ms, process_ms, write_ms: Duration of the phases.
         read_ms: Time for which it waited for its input rows, after the first ones; not in ``process_ms``.
         memory_used, memory_limit: The worker's memory, in bytes.
-        host_share: Share of its host's memory that all programs there use; None where the worker has its own limit.
+        host_share: Share of its host's memory that all programs there use; None where a container limits the worker.
 
     """
 

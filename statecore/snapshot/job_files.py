@@ -51,7 +51,8 @@ def read_job_file(files: FileStore, artifact: str, sha256: str) -> bytes:
     """Return the copy of a job file that was registered with this SHA-256.
 
     Raises:
-        JobDefinitionError: The copy is missing, or is another file.
+        MissingFileError: The copy is missing.
+        JobDefinitionError: It is another file.
 
     """
     path = _path(artifact, sha256)
@@ -59,8 +60,9 @@ def read_job_file(files: FileStore, artifact: str, sha256: str) -> bytes:
     try:
         data = files.read(path)
     except MissingFileError:
-        raise JobDefinitionError(
-            f"found no {files.url}/{path}; expected the copy of the job file as it was registered; {remedy}"
+        raise MissingFileError(
+            f"found no {files.url}/{path}; expected the copy of the job file as it was registered; look whether the "
+            "store is there (a folder that is not mounted is empty), and restore the copy from a backup"
         ) from None
     actual = hashlib.sha256(data).hexdigest()
     if actual != sha256:

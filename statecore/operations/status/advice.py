@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from statecore.catalog import GenerationRecord, SupervisorRecord
-from statecore.operations.restarts import HISTORY
+from statecore.catalog import HISTORY, GenerationRecord, SupervisorRecord
 from statecore.operations.status.causes import CODE, cause_of
 from statecore.operations.status.finding import Alert, Finding, span
 from statecore.operations.status.job_status import JobStatus
@@ -16,8 +15,6 @@ _SUPERVISOR = "statecore supervisor --logs …"
 _REASON = 1_000
 """Characters of an error's first line."""
 _STARTS_WITHIN_MS = 60_000
-# A diagnosis is reported once it has lasted this long: a burst may pass by itself.
-_DIAGNOSED_MS = 120_000
 # A policy is evaluated every few seconds.
 _POLICY_STALLED_MS = 300_000
 _TAKEN_BACK_MS = 3_600_000
@@ -92,6 +89,23 @@ def _driver(status: JobStatus) -> Iterator[Finding]:
         yield _lost(status, status.failures[0])
     elif status.failures:
         yield _failed(status, status.failures[0])
+    elif newest.settled_ms is None:
+        yield Finding(_starting(status.generations, status.now_ms))
+
+
+def _starting(generations: Sequence[GenerationRecord], now_ms: int) -> str:
+    """Return which phase of its start the newest driver is in and for how long, beside how long that took before."""
+    newest, older = generations[0], generations[1:]
+    took: Iterator[tuple[GenerationRecord, int | None, int | None]]
+    if newest.running_ms is None:
+        phase, began_ms = "is launching Spark and finding its state", newest.started_ms
+        took = ((each, each.started_ms, each.running_ms) for each in older)
+    else:
+        phase, began_ms = "runs, and has committed no epoch yet", newest.running_ms
+        took = ((each, each.running_ms, each.settled_ms) for each in older)
+    known = next(((each, end_ms - start_ms) for each, start_ms, end_ms in took if start_ms and end_ms), None)
+    before = "" if known is None else f"; in generation {known[0].generation} that took {span(known[1])}"
+    return f"generation {newest.generation} {phase}, for {span(now_ms - began_ms)}{before}"
 
 
 def _crash_loop(status: JobStatus, failures: Sequence[GenerationRecord]) -> Finding:
@@ -183,8 +197,11 @@ def _cluster(status: JobStatus) -> Iterator[Finding]:
 
 
 def _rescale(status: JobStatus) -> Iterator[Finding]:
-    run = status.rescale
-    if run is not None and run.state == "failed" and status.job.parallelism != run.to_parallelism:
+    run, back = status.rescale, status.taken_back
+    if run is None or (back is not None and back.owner == run.run_id):
+        # Its lease was taken back, which is found already.
+        return
+    if run.state == "failed" and status.job.parallelism != run.to_parallelism:
         yield Finding(
             f"the last rescale failed ({run.error})", "remove the cause and start another one", Alert.RESCALE_FAILED
         )
@@ -207,7 +224,7 @@ def _policy(status: JobStatus) -> Iterator[Finding]:
             "check in Airflow that the DAG autoscale is not paused and that the triggerer runs",
             Alert.POLICY_IDLE,
         )
-    elif policy.diagnosis in BOTTLENECKS and status.now_ms - (policy.diagnosed_ms or 0) >= _DIAGNOSED_MS:
+    elif policy.diagnosis in BOTTLENECKS:
         yield Finding(
             f"{policy.diagnosis.replace('_', ' ')}: {policy.finding}",
             f"`statecore policy show {policy.job}` draws what each size would do",

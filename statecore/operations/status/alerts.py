@@ -54,7 +54,8 @@ RULES = {
     Alert.MEMORY_FULL: Rule(Severity.WARNING, _MINUTE_MS),
     Alert.POLICY_IDLE: Rule(Severity.WARNING),
     Alert.POLICY_BLOCKED: Rule(Severity.WARNING),
-    Alert.JOB_BOTTLENECK: Rule(Severity.WARNING),
+    # A burst may pass by itself.
+    Alert.JOB_BOTTLENECK: Rule(Severity.WARNING, 2 * _MINUTE_MS),
     Alert.RELEASES_DIFFER: Rule(Severity.WARNING, 60 * _MINUTE_MS),
 }
 
@@ -148,7 +149,8 @@ def alert_changes(
     # An earlier release may have sent others.
     told = [each for each in told if each.subject in judged and each.alert in RULES]
     known = {(each.subject, Alert(each.alert)): each for each in told}
-    found = {(each.subject, each.alert): each for each in firing}
+    # Of several findings of one alert, the first is the most urgent.
+    found = {(each.subject, each.alert): each for each in reversed(firing)}
     changes, notices = [], []
     for subject, alert in dict.fromkeys([*found, *known]):
         record, fires = known.get((subject, alert)), found.get((subject, alert))

@@ -27,8 +27,8 @@ STORAGE = Cause(
 )
 DAMAGE = Cause(
     "damage",
-    "bring the named file back from a backup of the store, or start from a savepoint that does not need it, "
-    "`statecore start … --from`",
+    "look whether the store is mounted; then bring the named file back from a backup of it, or start from a savepoint "
+    "that does not need it, `statecore start … --from`",
 )
 SOURCE = Cause(
     "source",
@@ -37,19 +37,24 @@ SOURCE = Cause(
 )
 SINK = Cause(
     "sink",
-    "look whether the sink is there and takes rows; the rows of the committed epoch are kept, and published once it "
-    "does",
+    "look whether the sink is there, has space left and takes rows; the rows of a committed epoch are kept, and "
+    "published once it does",
 )
 CODE = Cause("code", "correct the job file and register it")
-MEMORY = Cause("memory", "give the workers more memory, or the job more workers and a higher parallelism")
+MEMORY = Cause(
+    "memory",
+    "look in `dmesg` of its host which process was ended for want of memory, and give the driver or the workers more",
+)
 CLUSTER = Cause("cluster", "look whether the Spark master answers, and whether its workers have room for the job")
-UNKNOWN = Cause("unknown", "remove the cause that the log names")
+OTHER = Cause("other", "do what the error says")
 
 _KIND = re.compile(r"(?:^|: )(?P<kind>[A-Z]\w*(?:Error|Exception)): ")
 _IN_JOB_FILE = re.compile(r"[^\s:]+\.py:\d+(?: in \S+)?: ")
+# The first that fits. Errors that say themselves what to do about several causes are in none.
 _BY_KIND = (
     (errors.SourceError, SOURCE),
     (errors.SinkError, SINK),
+    (errors.MissingExtraError, OTHER),
     (errors.FunctionError, CODE),
     (errors.StateError, CODE),
     (errors.RedistributionError, CODE),
@@ -57,20 +62,16 @@ _BY_KIND = (
     (errors.ClusterError, CLUSTER),
     (errors.MissingFileError, DAMAGE),
     (errors.CorruptFileError, DAMAGE),
-    (errors.ManifestError, DAMAGE),
-    (errors.CheckpointError, DAMAGE),
+    (errors.CheckpointDamagedError, DAMAGE),
     (errors.StorageError, STORAGE),
-    (errors.CommitError, STORAGE),
+    (errors.StatecoreError, OTHER),
 )
-# Words of the operating system, of Spark, Kafka, S3 and of our own messages, the surest first.
+# Words of the operating system, of Spark, Kafka and S3, in errors of no kind of ours.
 _BY_WORDS = (
-    (
-        re.compile(r"No space left on device|Disk quota exceeded|Read-only file system|NoSuchBucket|AccessDenied"),
-        STORAGE,
-    ),
-    (re.compile(r"OutOfMemoryError|MemoryError|SIGKILL|ran out of memory|Cannot allocate memory"), MEMORY),
-    (re.compile(r"All masters are unresponsive|Could not connect to spark://|ExecutorLostFailure"), CLUSTER),
-    (re.compile(r"PATH_NOT_FOUND|UnknownTopicOrPartition|KafkaException|No resolvable bootstrap urls"), SOURCE),
+    (r"OutOfMemoryError|MemoryError|SIGKILL|ran out of memory|Cannot allocate memory", MEMORY),
+    (r"All masters are unresponsive|Could not connect to spark://|ExecutorLostFailure", CLUSTER),
+    (r"No space left on device|Disk quota exceeded|Read-only file system|NoSuchBucket|AccessDenied", STORAGE),
+    (r"PATH_NOT_FOUND|UnknownTopicOrPartition|KafkaException|No resolvable bootstrap urls", SOURCE),
 )
 
 
@@ -79,12 +80,13 @@ def cause_of(failed: GenerationRecord) -> Cause:
     if failed.was_lost:
         return CLUSTER
     error = failed.error or ""
-    for words, cause in _BY_WORDS:
-        if words.search(error):
-            return cause
     for match in _KIND.finditer(error):
         kind = getattr(errors, match["kind"], None)
         for base, cause in _BY_KIND:
             if isinstance(kind, type) and issubclass(kind, base):
                 return cause
-    return CODE if _IN_JOB_FILE.match(error) else UNKNOWN
+    # A line of the job file may have met any of these.
+    found = next((cause for words, cause in _BY_WORDS if re.search(words, error)), None)
+    if found is not None:
+        return found
+    return CODE if _IN_JOB_FILE.match(error) else OTHER

@@ -23,6 +23,7 @@ _FILES_A_CALL = 10_000
 # Up to this many folders are listed here, one after the other. Spark lists more than 32 in a job, which waits for a
 # core while an epoch has all of them; meanwhile the backlog would seem empty.
 _FOLDERS = "1000"
+_WITH_FOLDERS = ("file", "hdfs", "viewfs", "dbfs")
 
 Progress = Callable[[], Mapping[str, Any] | None]
 """Returns the query's newest ``StreamingQueryProgress`` as parsed JSON; None before the first epoch."""
@@ -110,8 +111,9 @@ def _listing(source: Any) -> Callable[[], Mapping[str, ListedFile]]:
             index = execution.streaming.runtime.MetadataLogFileIndex(session, root, options, none)
         else:
             storage = root.getFileSystem(conf)
-            # A pattern may match nothing yet.
-            if not hadoop.isGlobPath(root) and not storage.exists(root):
+            # A pattern may match nothing yet. An object store has no folders: a prefix without objects is not there.
+            has_folders = storage.getScheme() in _WITH_FOLDERS
+            if has_folders and not hadoop.isGlobPath(root) and not storage.exists(root):
                 raise SourceError(f"found no {path}; expected the input of the source there; bring it back")
             index = _index(session, hadoop.globPathIfNecessary(storage, root), options)
         return listed_files(index.allFiles())

@@ -44,8 +44,7 @@ class EpochReport:
             (``read``), the longest wait of a subtask for its input (``transfer``), and the longest of each other phase
             of the subtasks.
         memory_share: The largest share of its memory that a worker uses.
-        host_share: The largest share of its memory that a host uses, of workers without a limit of their own; None if
-            all have one.
+        host_share: The largest share of its memory that a worker's host uses; None if containers limit all workers.
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
         publish_ms: Duration of publishing in each sink that had outputs.
 

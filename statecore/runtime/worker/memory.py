@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -22,7 +22,7 @@ class Memory:
     Attributes:
         used: What the worker itself uses of ``limit``.
         limit: Its limit.
-        host_share: Share of the host's memory that all programs there use; None where the worker has its own limit.
+        host_share: Share of the host's memory that all programs there use; None where a container limits the worker.
 
     """
 
@@ -42,8 +42,12 @@ def worker_memory() -> Memory:
     ``spark.executor.pyspark.memory`` limits the address space of each Python worker; a container limits the sum of its
     processes. A worker with neither may take what the host has, and competes for it with every other program there.
     """
-    own = [*filter(None, (_address_space(), _container()))]
-    return max(own, key=lambda memory: memory.share) if own else _host()
+    container, host = _container(), _host()
+    if container is not None and container.limit < host.limit:
+        return max((container, _address_space() or container), key=lambda memory: memory.share)
+    # What limits each Python worker does not limit all of them together, nor their JVM.
+    own = _address_space()
+    return host if own is None or own.share < host.share else replace(own, host_share=host.host_share)
 
 
 def _address_space() -> Memory | None:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from statecore.errors import SinkError, StorageError
 from statecore.model import OutputTag, arrow_schema
 from statecore.runtime.messages import StagedSink
 from statecore.snapshot.checkpoints import CheckpointStore
@@ -120,7 +121,13 @@ class _OutputBuffer:
         sink = pa.BufferOutputStream()
         pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
         store = CheckpointStore(self.sink.store)
-        file = store.write_file(path, sink.getvalue().to_pybytes())
+        try:
+            file = store.write_file(path, sink.getvalue().to_pybytes())
+        except StorageError as error:
+            raise SinkError(
+                f"found rows that sink {self.sink.name!r} cannot stage: {error}; expected its place to take them; look "
+                "whether it is there, and has space left"
+            ) from error
         return StagedOutput(sink=self.sink.name, file=file, rows=table.num_rows)
 
     def flush(self) -> None:

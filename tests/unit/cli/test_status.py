@@ -244,7 +244,7 @@ def test_a_driver_of_another_release_than_the_supervisor_is_named_with_what_to_d
     catalog.generations.claim(job, log_path="/l")
     catalog.generations.heartbeat(job, 1, version="0.0.9")
     told = " ".join(run("status", job).stdout.split())
-    assert f"what to do the driver runs release 0.0.9 of statecore, the supervisor runs {RELEASE}: upgrade " in told
+    assert f"the driver runs release 0.0.9 of statecore, the supervisor runs {RELEASE}: upgrade " in told
     assert f"to one release, then restart the job: `statecore stop {job}`, then `statecore start {job}`" in told
 
 

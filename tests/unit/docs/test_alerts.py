@@ -37,7 +37,8 @@ def test_every_alert_has_a_rule_and_every_entry_is_one_of_them() -> None:
 
 def test_the_package_has_the_page() -> None:
     assert set(runbook()) == set(ENTRIES)
-    assert all(text in PAGE for text in runbook().values())
+    words = {name: re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", PAGE) for name in ENTRIES}
+    assert all(text in words[name] for name, text in runbook().items())
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)

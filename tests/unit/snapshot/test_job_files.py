@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from statecore.errors import JobDefinitionError
+from statecore.errors import JobDefinitionError, MissingFileError
 from statecore.runtime.job import fetch_artifact
 from statecore.snapshot.job_files import keep_job_file
 from statecore.storage import open_store
@@ -30,6 +30,6 @@ def test_another_file_at_its_place_is_refused_and_both_digests_are_named(tmp_pat
     ):
         fetch_artifact("/jobs/orders.py", digest, files, tmp_path)
     files.delete(copy.path)
-    with pytest.raises(JobDefinitionError, match=r"found no .*job-files.*register /jobs/orders\.py again"):
+    with pytest.raises(MissingFileError, match=r"found no .*job-files.*look whether the store is there"):
         fetch_artifact("/jobs/orders.py", digest, files, tmp_path)
     assert not (tmp_path / "orders.py").exists()

@@ -29,6 +29,7 @@ class Play:
         self._epoch = 0
         self._waiting: int | None = 0
         self.problem: str | None = None
+        self.trigger_ms: int | None = None
         catalog.jobs.register("orders", artifact="a", store="s", master_url="m", parallelism=2, max_parallelism=16)
         catalog.jobs.set_desired("orders", state="running")
 
@@ -95,7 +96,7 @@ class Play:
     def _beat(self) -> None:
         if self._driver is None:
             return
-        self.catalog.generations.heartbeat("orders", self._driver.generation)
+        self.catalog.generations.heartbeat("orders", self._driver.generation, trigger_ms=self.trigger_ms)
         waiting = None if self.problem else self._waiting
         sources = [SourceBacklog("in", records=waiting, problem=self.problem)]
         self.catalog.epochs.record_backlog("orders", self._driver.generation, sources)
@@ -221,14 +222,50 @@ def test_a_first_epoch_that_is_never_committed_is_told(play: Play) -> None:
     assert "no epoch was committed for" in play.sent[0]
 
 
-def test_a_driver_that_hangs_after_one_failure_is_a_stall(play: Play) -> None:
+def test_a_driver_that_hangs_after_one_failure_is_a_stall_once_its_first_epoch_had_time(play: Play) -> None:
     play.start()
     play.arrive(3)
     play.run(MINUTE, every_ms=10 * SECOND)
     play.fail()
     play.start()
-    play.run(5 * MINUTE)
+    play.run(4 * MINUTE)
+    assert play.sent == []
+    play.run(3 * MINUTE)
     assert play.heads == ["CRITICAL stream_stalled"]
+
+
+def test_a_first_epoch_after_an_outage_that_takes_minutes_is_no_stall(play: Play) -> None:
+    play.start()
+    play.run(MINUTE, every_ms=10 * SECOND)
+    play.stop()
+    play.skip(3 * HOUR)
+    play.arrive(5_000_000)
+    play.catalog.jobs.set_desired("orders", state="running")
+    play.start()
+    play.run(4 * MINUTE)
+    play.commit(took_ms=4 * MINUTE)
+    play.run(3 * MINUTE)
+    assert play.sent == []
+
+
+def test_a_trigger_of_minutes_is_no_stall(play: Play) -> None:
+    play.trigger_ms = 5 * MINUTE
+    play.start()
+    play.arrive(3)
+    play.run(16 * MINUTE, every_ms=5 * MINUTE)
+    assert play.sent == []
+
+
+def test_idle_drivers_of_sources_that_do_not_say_what_waits_are_no_crash_loop(play: Play) -> None:
+    play.arrive(None)
+    for _ in range(3):
+        play.start()
+        play.run(2 * MINUTE)
+        play.skip(3 * DAY)
+        play.fail()
+    play.start()
+    play.run(2 * MINUTE)
+    assert play.sent == []
 
 
 def test_a_source_whose_folder_is_gone_is_named_until_it_is_back(play: Play) -> None:
@@ -270,7 +307,7 @@ def test_a_silence_of_three_times_the_longest_is_told_and_a_driver_that_was_down
     assert play.sent == []
     play.run(3 * MINUTE)
     assert play.heads == ["WARNING source_silent"]
-    assert "nothing has arrived for 3 h 1 min; expected something within 3 h" in play.sent[0]
+    assert "nothing has arrived for 3 h 1 min; expected something within 2 h 59 min" in play.sent[0]
     play.commit()
     play.run(MINUTE)
     assert play.heads == ["WARNING source_silent", "RESOLVED source_silent"]

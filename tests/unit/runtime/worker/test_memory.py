@@ -100,15 +100,17 @@ class TestContainer:
             (folder / f"memory.{name}").write_text(text)
         monkeypatch.setattr(memory, "_CGROUP", folder)
 
-    def test_its_limit_counts_when_it_is_the_tightest(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.group(tmp_path, monkeypatch, current=str(10**15), max=str(10**15 + 50))
-        found = worker_memory()
-        # What files are kept in memory for speed is given back first.
-        assert found == Memory(10**15 - 50, 10**15 + 50)
-
     def test_it_is_the_limit_however_full_the_host_is(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.group(tmp_path, monkeypatch, current="51")
-        assert worker_memory() == Memory(1, 1000)
+        self.group(tmp_path, monkeypatch)
+        # What files are kept in memory for speed is given back first.
+        assert worker_memory() == Memory(800, 1000)
+
+    def test_one_that_allows_more_than_the_host_has_limits_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.group(tmp_path, monkeypatch, max=str(10**15))
+        found = worker_memory()
+        assert found.limit == psutil.virtual_memory().total and found.host_share is not None
 
     @pytest.mark.parametrize(
         "files", [{"max": "max\n"}, {"current": ""}, {"stat": "anon 700\n"}, {"stat": "odd\n"}, {"max": "\0"}]
