@@ -12,7 +12,8 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from statecore.catalog import Catalog
 from statecore.errors import StatecoreError
 from statecore.operations.status.alerts import AlertChange
-from statecore.operations.supervising.alert_loop import INTERVAL_S, claim, due_changes, job_statuses
+from statecore.operations.status.job_status import job_statuses
+from statecore.operations.supervising.alert_loop import INTERVAL_S, claim, due_changes
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION, CatalogSettings
 
 CHANNEL = "airflow"

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ConfigDict, computed_field, field_validator
 
 from statecore.catalog import DecisionState, GenerationState, PolicyState, RescaleMethod, RescaleState, StepTimes
 from statecore.operations.downtime import Downtime
+from statecore.operations.status.alerts import Severity
+from statecore.operations.status.finding import Alert
 from statecore.snapshot.plan import OperatorPlan, SubtaskPlan
 from statecore_airflow.links.addresses import change_path
 
@@ -23,7 +25,7 @@ class Answer(BaseModel):
 
 
 class Condition(StrEnum):
-    """Condition of a job in one word, the most urgent first; a job under a lease is rescaling."""
+    """Condition of a job's driver in one word, the most urgent first; a job under a lease is rescaling."""
 
     FAILED = "failed"
     LOST = "lost"
@@ -93,14 +95,32 @@ class Lease(Answer):
     expires_ms: int
 
 
+class Finding(Answer):
+    """A finding about a job, and what to do.
+
+    Attributes:
+        alert: The alert that it is; None if it is only shown.
+        severity: How urgent that alert is.
+        is_new: Whether the alert has not lasted long enough to be sent.
+
+    """
+
+    found: str
+    todo: str
+    alert: Alert | None
+    severity: Severity | None
+    is_new: bool
+
+
 class JobSummary(Answer):
     """A job's row in the list of jobs.
 
     Attributes:
         checkpoint: Checkpoint of a query of Spark's own; None for a job of statecore.
         methods: Methods by which it can be rescaled.
+        severity: How urgent its worst finding is; None without an alert.
         error: Why its driver ended although the job should run.
-        advice: What to do, most urgent first; empty when nothing is wrong.
+        findings: What is found and what to do, most urgent first; empty when nothing is wrong.
         backlog_ms: Time of the backlog's measurement.
         backlog: Backlog of all sources.
 
@@ -110,8 +130,9 @@ class JobSummary(Answer):
     checkpoint: str | None
     methods: list[RescaleMethod]
     condition: Condition
+    severity: Severity | None
     error: str | None
-    advice: list[str]
+    findings: list[Finding]
     generation: int | None
     parallelism: int
     max_parallelism: int
@@ -369,3 +390,9 @@ class LogAnswer(Answer):
     path: str
     text: str
     missing_bytes: int
+
+
+class RunbookAnswer(Answer):
+    """The runbook's entries, by name of the alert."""
+
+    entries: dict[str, str]

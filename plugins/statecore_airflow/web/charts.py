@@ -8,18 +8,21 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from statecore.catalog import Catalog, Epochs, KeyGroupsRecord, OperatorFigures, SourceBacklog
+from statecore.catalog import MINUTE_MS, QUARTER_MS, Catalog, Epochs, KeyGroupsRecord, OperatorFigures, SourceBacklog
 from statecore_airflow.web.access import JobName
 from statecore_airflow.web.answers import Mark, SeriesAnswer, Spread, SpreadAnswer
 from statecore_airflow.web.catalogs import CatalogDep
 
 router = APIRouter()
 
+_FURTHEST = 90 * 1_440
+"""Minutes that the oldest roll-up reaches back."""
 _STEPS = 180
 _EPOCHS_PER_STEP = 4
 _LATE_EPOCHS = 3
 """Stop expecting a commit after this many times the newest epoch's duration."""
-_SHORTEST_STEP_MS = 1_000
+_UNITS_MS = (QUARTER_MS, MINUTE_MS, 1_000)
+"""What steps are whole multiples of; the catalog has roll-ups of the first two."""
 _PHASES = ("read", "transfer", "work", "commit", "publish")
 """Phases that add up to an epoch; ``work`` is what the other two leave of ``run``."""
 _BINS = 512
@@ -30,7 +33,7 @@ _MARKED = 50
 def get_series(
     name: JobName,
     catalog: CatalogDep,
-    minutes: Annotated[int, Query(ge=5, le=1_440, description="How far back.")] = 15,
+    minutes: Annotated[int, Query(ge=5, le=_FURTHEST, description="How far back.")] = 15,
 ) -> SeriesAnswer:
     """Return a job's figures over time, in as many steps as a screen shows."""
     catalog.jobs.get(name)
@@ -79,8 +82,9 @@ def _step_ms(epochs: Epochs, name: str, minutes: int) -> int:
         apart_ms = (newest[-1].committed_ms - newest[0].committed_ms) // (len(newest) - 1)
     # Capped, so that a pause of the job does not make all steps long.
     wanted_ms = min(_EPOCHS_PER_STEP * apart_ms, minutes * 60_000 // 15)
-    step_ms = max(minutes * 60_000 // _STEPS, wanted_ms, _SHORTEST_STEP_MS)
-    return -(-step_ms // 1_000) * 1_000
+    step_ms = max(minutes * 60_000 // _STEPS, wanted_ms, _UNITS_MS[-1])
+    unit_ms = next(unit_ms for unit_ms in _UNITS_MS if step_ms >= unit_ms)
+    return -(-step_ms // unit_ms) * unit_ms
 
 
 def _open_since_ms(epochs: Epochs, name: str, now_ms: int) -> int:

@@ -9,6 +9,8 @@ from fastapi import APIRouter, HTTPException, Response, status
 from fastapi.responses import FileResponse
 
 from statecore.extras import require
+from statecore.operations.status.runbook import runbook
+from statecore_airflow.web.answers import RunbookAnswer
 
 router = APIRouter()
 
@@ -33,6 +35,18 @@ def job_page() -> FileResponse:
 def log_page() -> FileResponse:
     """Return the page of a driver log."""
     return _page("log")
+
+
+@router.get("/runbook")
+def runbook_page() -> FileResponse:
+    """Return the page of the runbook."""
+    return _page("runbook")
+
+
+@router.get("/api/runbook")
+def get_runbook() -> RunbookAnswer:
+    """Return what each alert means, and what to do."""
+    return RunbookAnswer(entries=runbook())
 
 
 @router.get("/static/plotly.min.js")

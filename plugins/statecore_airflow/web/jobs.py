@@ -20,7 +20,7 @@ from statecore_airflow.web.answers import (
     TopicPartition,
 )
 from statecore_airflow.web.catalogs import CatalogDep
-from statecore_airflow.web.overview import summaries, summary
+from statecore_airflow.web.overview import sent_alerts, summaries, summary
 
 router = APIRouter()
 
@@ -43,7 +43,7 @@ def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_chan
         now_ms=status.now_ms,
         is_rescaler=is_rescaler,
         may_abort=is_rescaler and is_changeable(name),
-        job=summary(status),
+        job=summary(status, sent_alerts(catalog)),
         sources=[Backlog.model_validate(each) for each in (backlog.sources if backlog else ())],
         partitions=partitions[:_LISTED],
         partitions_total=len(partitions),

@@ -1,5 +1,5 @@
 // The charts of a job's page, drawn with Plotly in the page's colours. Times are UTC, as in logs.
-import { byId, bytes, count, milliseconds, since, utc } from "./page.js";
+import { DAY_MS, byId, bytes, count, milliseconds, since, utc } from "./page.js";
 
 const CONFIG = { displayModeBar: false, responsive: true };
 const PHASES = ["read", "transfer", "work", "commit", "publish"];
@@ -37,7 +37,7 @@ function overTime(series, title, id, more = {}) {
   const labelMs = ((x1 - x0) * LABEL_PX) / widthPx;
   const marks = series.marks.filter((mark) => mark.at_ms >= x0 && mark.at_ms <= x1);
   return layout({
-    xaxis: { ...axis(), type: "date", range: [x0, x1], tickformat: "%H:%M", tickangle: 0, nticks: Math.min(8, Math.floor(widthPx / LABEL_PX)), hoverformat: "%Y-%m-%d %H:%M:%S" },
+    xaxis: { ...axis(), type: "date", range: [x0, x1], tickformat: x1 - x0 > DAY_MS ? "%b %-d" : "%H:%M", tickangle: 0, nticks: Math.min(8, Math.floor(widthPx / LABEL_PX)), hoverformat: "%Y-%m-%d %H:%M:%S" },
     yaxis: { ...axis(), title: { text: title, font: { size: 11 } }, rangemode: "tozero", nticks: 6 },
     shapes: marks.map((mark) => ({
       type: "line", xref: "x", yref: "paper", x0: mark.at_ms, x1: mark.at_ms, y0: 0, y1: 1,

@@ -2,7 +2,7 @@
 import { AbortDialog } from "./abort.js";
 import { drawSeries, drawSpread } from "./charts.js";
 import {
-  AIRFLOW, age, airflowLink, ask, backlogText, byId, bytes, condition, count, isQuery, keepLoading, make, milliseconds, prose, renew, setClock, since, utc,
+  AIRFLOW, age, airflowLink, ask, backlogText, byId, bytes, colour, condition, count, finding, isQuery, keepLoading, lagText, make, milliseconds, prose, renew, setClock, since, utc,
 } from "./page.js";
 import { RescaleDialog } from "./rescale.js";
 
@@ -11,7 +11,7 @@ const SPREAD_EVERY_MS = 30_000;
 const SERIES_EVERY_MS = 60_000; // upper limit; otherwise the series is reloaded once per step
 // How a diagnosis is coloured; all others ask for a person.
 const AILMENTS = { healthy: "running", too_small: "rescaling", too_large: "rescaling" };
-const SPANS = { 15: "15 min", 60: "1 h", 360: "6 h", 1440: "24 h" };
+const SPANS = { 15: "15 min", 60: "1 h", 360: "6 h", 1440: "24 h", 10080: "7 d", 43200: "30 d", 129600: "90 d" };
 
 const name = new URLSearchParams(location.search).get("name") ?? "";
 const query = new URLSearchParams({ name });
@@ -40,7 +40,7 @@ function tiles({ job, sources }) {
   return [
     tile("Rows per second", job.rows_per_second === null ? "–" : count(job.rows_per_second), "committed in the last minute"),
     tile("Backlog", backlogText(job.backlog), make("span", { title: perSource ?? "" }, measured, [waits, perSource].filter(Boolean).map((each) => `; ${each}`).join(""))),
-    tile("Event-time lag", job.backlog?.event_time_lag_ms == null ? "–" : since(job.backlog.event_time_lag_ms), job.backlog_ms === null ? "never measured" : age(job.backlog_ms)),
+    tile("Event-time lag", lagText(job.backlog), job.backlog_ms === null ? "never measured" : age(job.backlog_ms)),
     tile("Newest epoch", job.epoch ? `#${job.epoch.epoch}` : "none yet", job.epoch ? make("span", {}, age(job.epoch.committed_ms), `, took ${milliseconds(job.epoch.duration_ms)}`) : ""),
     tile("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none", job.savepoint?.reason || (job.savepoint ? `epoch ${job.savepoint.epoch}` : "take one before any change")),
     isQuery(job)
@@ -128,12 +128,9 @@ function generationRows(generations) {
 function showJob(answer) {
   const { job } = answer;
   renew(byId("condition"), job.condition, () => [job.condition]);
-  byId("condition").dataset.condition = job.condition;
-  renew(byId("advice"), [job.error, job.advice], () => [
-    job.error ? make("p", { class: "error" }, ...prose(job.error)) : null,
-    ...job.advice.map((line) => make("p", { class: "to-do" }, ...prose(line))),
-    job.error || job.advice.length ? null : make("p", {}, "Healthy; nothing to do."),
-  ].filter(Boolean));
+  byId("condition").dataset.condition = colour(job);
+  const well = job.condition === "stopped" ? "Stopped, as it should be; nothing to do." : "Healthy; nothing to do.";
+  renew(byId("advice"), [job.findings, well], () => (job.findings.length ? job.findings.map((each) => finding(job.name, each)) : [make("p", {}, well)]));
   renew(byId("tiles"), [job, answer.sources], () => tiles(answer));
   byId("topics").hidden = !answer.partitions.length;
   byId("topics-shown").textContent = answer.partitions.length < answer.partitions_total ? `the ${answer.partitions.length} fullest of ${answer.partitions_total}` : "";

@@ -106,12 +106,14 @@ function showFreshness(newestMs, isWell) {
   shown.classList.toggle("old", !isWell);
 }
 
-/** Replace an element's content only if `facts` changed, to keep the user's selection and focus. */
+/** Replace an element's content only if `facts` changed; the focus stays on what has the same `data-focus`. */
 export function renew(element, facts, build) {
   const key = JSON.stringify(facts);
   if (element.dataset.key === key) return;
+  const focused = element.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
   element.replaceChildren(...build());
   element.dataset.key = key;
+  if (focused !== undefined) element.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
 }
 
 // Ages use the server's clock: the browser's may be wrong.
@@ -185,10 +187,43 @@ export function backlogText(backlog) {
   return parts.join(", ") || "–";
 }
 
+export const DAY_MS = 86_400_000;
+
+/** The event-time lag; of days, say what makes it. */
+export function lagText(backlog) {
+  const ms = backlog?.event_time_lag_ms ?? null;
+  if (ms === null) return "–";
+  if (ms < DAY_MS) return since(ms);
+  const waits = [backlog.records, backlog.files, backlog.bytes].some(Boolean);
+  return `${waits ? "replaying, " : ""}events ${count(Math.floor(ms / DAY_MS))} days old`;
+}
+
 /** A coloured state label; `kind` borrows the colour of another state. */
 export function condition(word, kind = word) {
   return make("span", { class: "condition", "data-condition": kind }, word);
 }
+
+const FOLDED = 240; // characters of a long line that are shown
+const unfolded = new Set(); // findings change every second, and stay open
+
+/** What is found about a job and what to do; a long text folds. */
+export function finding(job, { found, todo, alert, severity, is_new: isNew }) {
+  const text = todo ? `${found}: ${todo}` : found;
+  const name = alert && make("a", { href: `runbook#${alert}`, class: "condition", "data-condition": severity, title: `${severity}; what it means and what to do` }, alert.replaceAll("_", " "));
+  const mark = isNew ? make("span", { class: "new", title: "Too new to be sent to anybody; it may pass by itself" }, "new") : null;
+  if (text.length <= FOLDED) return make("p", { class: "to-do" }, name, name && " ", mark, mark && " ", ...prose(text));
+  const cut = text.lastIndexOf(" ", FOLDED);
+  // Half a command would be none.
+  const head = text.slice(0, cut).replaceAll("`", "");
+  const key = `${job} ${alert ?? found.split(/\d/)[0]}`;
+  const summary = make("summary", { "data-focus": key }, name, name && " ", mark, mark && " ", `${head} …`);
+  const shown = make("details", { class: "to-do", open: unfolded.has(key) }, summary, make("p", {}, ...prose(text)));
+  shown.addEventListener("toggle", () => (shown.open ? unfolded.add(key) : unfolded.delete(key)));
+  return shown;
+}
+
+/** The colour of a job: that of its worst finding, else that of its driver's condition. */
+export const colour = (job) => job.severity ?? job.condition;
 
 /** Render text with commands between backticks. */
 export function prose(text) {
