@@ -11,7 +11,7 @@ from benchmarks.harness import Bench, Figure, in_seconds, median_ratio
 from statecore.catalog import Catalog, EpochRecord, SourceBacklog
 
 FEW_JOBS, MANY_JOBS = 10, 200
-EPOCHS_OF_A_JOB = 150
+EPOCHS_OF_A_JOB = 20
 DAY_MS, APART_MS = 24 * 3_600_000, 10_000
 SHORT_MINUTES, LONG_MINUTES = 15, 1_440
 _CALLS = 5

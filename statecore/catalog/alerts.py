@@ -32,7 +32,7 @@ class Alerts:
         key = _is(channel, subject, alert)
         with self._transactions.write() as connection:
             now_ms = self._transactions.now_ms_in(connection)
-            self._require_row(connection, channel, subject, alert)
+            self._insert_if_missing(connection, channel, subject, alert)
             free = and_(key, told.c.firing != firing, told.c.claimed_until_ms <= now_ms)
             claimed = connection.execute(update(told).where(free).values(claimed_until_ms=now_ms + ttl_ms))
             return claimed.rowcount == 1
@@ -41,7 +41,7 @@ class Alerts:
     def note(self, channel: str, subject: str, alert: str, *, changed_ms: int | None) -> None:
         """Record since when an alert is otherwise than sent; None if it is as sent."""
         with self._transactions.write() as connection:
-            self._require_row(connection, channel, subject, alert)
+            self._insert_if_missing(connection, channel, subject, alert)
             connection.execute(update(told).where(_is(channel, subject, alert)).values(changed_ms=changed_ms))
 
     def confirm(self, channel: str, subject: str, alert: str, *, firing: bool) -> None:
@@ -51,7 +51,7 @@ class Alerts:
             values = {"firing": firing, "told_ms": now_ms, "changed_ms": None, "claimed_until_ms": 0}
             connection.execute(update(told).where(_is(channel, subject, alert)).values(**values))
 
-    def _require_row(self, connection: Connection, channel: str, subject: str, alert: str) -> None:
+    def _insert_if_missing(self, connection: Connection, channel: str, subject: str, alert: str) -> None:
         if one(connection, told, _is(channel, subject, alert), kind=ToldAlertRecord) is None:
             values = {"channel": channel, "subject": subject, "alert": alert}
             connection.execute(insert(told).values(**values, firing=False, claimed_until_ms=0))

@@ -33,14 +33,13 @@ def add_epoch(connection: Connection, epoch: EpochRecord) -> None:
     """Add a committed epoch: its rows to all spans that it took, the rest to the span of its commit."""
     # A clock that jumped while the epoch ran must not spread its rows over years.
     began_ms = max(epoch.started_ms, epoch.committed_ms - epoch.duration_ms)
+    spread = replace(epoch, started_ms=began_ms)
+    made: list[RollUpRecord] = []
     for level_ms in KEPT_MS:
-        at_ms = epoch.committed_ms // level_ms * level_ms
-        for start_ms, rows in rows_in_steps([replace(epoch, started_ms=began_ms)], 0, level_ms).items():
-            _add(connection, RollUpRecord(epoch.job, level_ms, start_ms * level_ms, ran=True, rows=rows))
-        made = RollUpRecord(
+        committed = RollUpRecord(
             epoch.job,
             level_ms,
-            at_ms,
+            epoch.committed_ms // level_ms * level_ms,
             ran=True,
             epochs=1,
             duration_ms=epoch.duration_ms,
@@ -48,16 +47,22 @@ def add_epoch(connection: Connection, epoch: EpochRecord) -> None:
             parallelism=epoch.parallelism,
             backlog=over_all(epoch.backlog) if epoch.backlog else None,
         )
-        _add(connection, made)
+        parts = {
+            number * level_ms: RollUpRecord(epoch.job, level_ms, number * level_ms, ran=True, rows=rows)
+            for number, rows in rows_in_steps([spread], 0, level_ms).items()
+        }
+        before = parts.get(committed.at_ms)
+        made += (parts | {committed.at_ms: committed if before is None else before.plus(committed)}).values()
+    _add(connection, made)
 
 
 def add_backlog(
     connection: Connection, job: str, at_ms: int, sources: Sequence[SourceBacklog], *, by_driver: bool
 ) -> None:
     """Add a measurement of the backlog; the last one of a span counts."""
-    for level_ms in KEPT_MS:
-        start_ms = at_ms // level_ms * level_ms
-        _add(connection, RollUpRecord(job, level_ms, start_ms, ran=by_driver, backlog=over_all(sources)))
+    total = over_all(sources)
+    made = [RollUpRecord(job, ms, at_ms // ms * ms, ran=by_driver, backlog=total) for ms in KEPT_MS]
+    _add(connection, made)
 
 
 def points(
@@ -90,18 +95,21 @@ def rows_in_steps(committed: Sequence[EpochRecord], since_ms: int, step_ms: int)
     return rows
 
 
-def _add(connection: Connection, made: RollUpRecord) -> None:
-    of = rollups.c
-    key = (of.job == made.job, of.level_ms == made.level_ms, of.at_ms == made.at_ms)
-    row = connection.execute(select(rollups).where(*key)).one_or_none()
-    if row is not None:
-        (before,) = records([row], RollUpRecord)
-        made = before.plus(made)
+def _add(connection: Connection, made: Sequence[RollUpRecord]) -> None:
+    """Add to a job's roll-ups, in three statements however many they are."""
+    of, job = rollups.c, made[0].job
+    starts = {ms: [each.at_ms for each in made if each.level_ms == ms] for ms in KEPT_MS}
+    where = and_(of.job == job, or_(*(and_(of.level_ms == ms, of.at_ms.in_(at)) for ms, at in starts.items())))
+    rows = records(connection.execute(select(rollups).where(where)).all(), RollUpRecord)
+    before = {(each.level_ms, each.at_ms): each for each in rows}
+    if before:
         # A driver may add figures and remove them, and change none.
-        connection.execute(delete(rollups).where(*key))
-    elif made.level_ms == QUARTER_MS:
-        _forget(connection, made.job, made.at_ms)
-    connection.execute(insert(rollups).values(**asdict(made)))
+        connection.execute(delete(rollups).where(where))
+    keys = [(each.level_ms, each.at_ms) for each in made]
+    added = [before[key].plus(each) if key in before else each for key, each in zip(keys, made, strict=True)]
+    connection.execute(insert(rollups), [asdict(each) for each in added])
+    if any(level_ms == QUARTER_MS and (level_ms, at_ms) not in before for level_ms, at_ms in keys):
+        _forget(connection, job, made[-1].at_ms)
 
 
 def _forget(connection: Connection, job: str, now_ms: int) -> None:

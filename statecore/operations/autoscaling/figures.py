@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile, zip_longest
 from statistics import median
@@ -15,7 +15,6 @@ from statecore.catalog import (
     RUNS,
     BacklogRecord,
     Catalog,
-    DecisionRecord,
     EpochRecord,
     Epochs,
     GenerationRecord,
@@ -83,7 +82,7 @@ def figures_of(catalog: Catalog, job: str, now_ms: int) -> Figures:
     newest = catalog.overviews.figures(job)
     policy = catalog.policies.find(job)
     runs = catalog.runs.of(job, limit=RUNS)
-    failed = failed_rescales(policy, runs, catalog.policies.decisions(job, limit=RUNS))
+    failed = [] if policy is None else failed_rescales(runs, lambda: _decided(catalog, policy))
     sources = () if newest.backlog is None else newest.backlog.sources
     waiting = backlog_rows(sources, per_file)
     arrived = _arrived(catalog, epochs, costs, per_file, now_ms)
@@ -154,18 +153,22 @@ def _downtime_ms(runs: Sequence[RescaleRunRecord], method: RescaleMethod) -> int
     return expected.median_ms
 
 
-def failed_rescales(
-    policy: PolicyRecord | None, runs: Sequence[RescaleRunRecord], decisions: Iterable[DecisionRecord]
-) -> list[RescaleRunRecord]:
-    """Return the rescales of a policy that failed in a row, newest first, of a job's runs, newest first.
+def failed_rescales(runs: Iterable[RescaleRunRecord], decided: Callable[[], Collection[str]]) -> list[RescaleRunRecord]:
+    """Return the rescales of a policy that failed in a row, newest first; a successful rescale ends the row.
 
-    A successful rescale of the job ends the row, and so does a new policy.
+    Args:
+        runs: The job's rescale runs, newest first.
+        decided: Returns the runs that carried out the policy's decisions; called only if a run failed.
+
     """
-    if policy is None:
-        return []
     failed = [run for run in takewhile(lambda run: run.state != "done", runs) if run.state == "failed"]
-    own = {decision.run_id for decision in decisions if decision.decided_ms >= policy.updated_ms}
+    own = decided() if failed else ()
     return [run for run in failed if run.run_id in own]
+
+
+def _decided(catalog: Catalog, policy: PolicyRecord) -> set[str]:
+    made = catalog.policies.decisions(policy.job, limit=RUNS, since_ms=policy.updated_ms)
+    return {each.run_id for each in made if each.run_id is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import msgspec
 
 from statecore.catalog import (
     Catalog,
-    ClusterRecord,
     GenerationRecord,
-    JobFigures,
     JobRecord,
-    LeaseRecord,
     Overview,
-    PolicyRecord,
     RescaleRunRecord,
-    SavepointRecord,
     SourceBacklog,
     SupervisorRecord,
-    TakenBackRecord,
-    TopicsRecord,
     over_all,
 )
 from statecore.operations.autoscaling.figures import failed_rescales
@@ -38,30 +31,29 @@ _MANY_FAILURES = 2
 
 
 @dataclass(frozen=True, slots=True)
-class JobStatus:
-    """A job and all records about it at one time: generations newest first, the newest savepoint and rescale run.
+class JobStatus(Overview):
+    """A job and all records about it at one time.
 
-    ``alive`` says whether the newest generation runs, and ``supervised`` whether the supervisor does.
-    ``failed_rescales`` are those of the policy in a row, newest first. ``release`` is that of the calling program.
-    ``topics`` has the backlog of each Kafka partition that the job reads, if any.
+    Attributes:
+        supervisor: The last supervisor.
+        supervised: Whether it is alive.
+        release: Release of the calling program.
+
     """
 
-    job: JobRecord
-    generations: Sequence[GenerationRecord]
-    alive: bool
-    figures: JobFigures
-    cluster: ClusterRecord | None
-    lease: LeaseRecord | None
-    taken_back: TakenBackRecord | None
-    savepoint: SavepointRecord | None
-    rescale: RescaleRunRecord | None
-    policy: PolicyRecord | None
     supervisor: SupervisorRecord | None
     supervised: bool
-    failed_rescales: Sequence[RescaleRunRecord]
     release: str
-    now_ms: int
-    topics: TopicsRecord | None = None
+
+    @property
+    def rescale(self) -> RescaleRunRecord | None:
+        """The newest rescale run."""
+        return next(iter(self.rescales), None)
+
+    @property
+    def failed_rescales(self) -> Sequence[RescaleRunRecord]:
+        """The rescales of the policy that failed in a row, newest first."""
+        return failed_rescales(self.rescales, lambda: self.decided)
 
     @property
     def generation(self) -> GenerationRecord | None:
@@ -177,24 +169,8 @@ def _supervisor(catalog: Catalog) -> tuple[SupervisorRecord | None, bool]:
 
 
 def _status(found: Overview, supervisor: SupervisorRecord | None, supervised: bool) -> JobStatus:
-    return JobStatus(
-        job=found.job,
-        generations=found.generations,
-        alive=found.alive,
-        figures=found.figures,
-        cluster=found.cluster,
-        lease=found.lease,
-        taken_back=found.taken_back,
-        savepoint=found.savepoint,
-        rescale=next(iter(found.rescales), None),
-        policy=found.policy,
-        supervisor=supervisor,
-        supervised=supervised,
-        failed_rescales=failed_rescales(found.policy, found.rescales, found.decisions),
-        release=RELEASE,
-        now_ms=found.now_ms,
-        topics=found.topics,
-    )
+    values = {each.name: getattr(found, each.name) for each in fields(found)}
+    return JobStatus(**values, supervisor=supervisor, supervised=supervised, release=RELEASE)
 
 
 def summary(status: JobStatus) -> Summary:

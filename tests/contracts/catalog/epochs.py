@@ -310,6 +310,23 @@ def test_steps_of_whole_minutes_are_read_from_roll_ups_and_unknown_is_not_zero(
     assert [each.rows_per_second is None for each in late] == [False] * 3 + [True] * 12
 
 
+@pytest.mark.parametrize("step_ms", [20_000, 60_000])
+def test_what_the_supervisor_measures_while_no_driver_runs_is_no_rate_of_zero(
+    catalog: Catalog, job: str, clock, step_ms: int
+) -> None:
+    clock.advance(-clock.now_ms() % 900_000)
+    since = clock.now_ms()
+    for by_driver in (True, False):
+        catalog.epochs.record_backlog(job, 1, [SourceBacklog("in", records=7)], by_driver=by_driver)
+        clock.advance(300_000)
+    runs, stopped = (
+        catalog.epochs.series(job, since_ms=at, until_ms=at + step_ms, step_ms=step_ms)[0]
+        for at in (since, since + 300_000)
+    )
+    assert (runs.rows_per_second, stopped.rows_per_second) == (0, None)
+    assert stopped.backlog == SourceBacklog("", records=7)
+
+
 def test_an_epoch_whose_clock_jumped_is_not_spread_over_years(catalog: Catalog, job: str, clock) -> None:
     clock.advance(10**12 - clock.now_ms())
     catalog.epochs.record(epoch(1, clock.now_ms(), started_ms=0, duration_ms=5_000, rows=600))

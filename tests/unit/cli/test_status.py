@@ -266,9 +266,9 @@ def test_a_failed_rescale_is_started_again_unless_the_job_got_there_since(health
     run = RescaleRunRecord(
         "r", "orders", 2, 4, None, None, "live", "", "failed", None, None, {"live": StepTimes(1)}, "no quota", 1, 2
     )
-    assert "the last rescale failed (no quota)" in advice(later(healthy, 0, rescale=run))[0]
+    assert "the last rescale failed (no quota)" in advice(later(healthy, 0, rescales=[run]))[0]
     there = dataclasses.replace(healthy.job, parallelism=4)
-    assert advice(later(healthy, 0, rescale=run, job=there)) == []
+    assert advice(later(healthy, 0, rescales=[run], job=there)) == []
 
 
 def test_a_policy_that_does_not_look_is_seen(catalog: Catalog, healthy: JobStatus) -> None:

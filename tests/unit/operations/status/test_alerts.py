@@ -148,7 +148,7 @@ ILL: list[tuple[Alert, str, Callable[[JobStatus], JobStatus]]] = [
         "the lease of run-1 was taken back 5 s ago",
         lambda found: later(found, 5_000, taken_back=TakenBackRecord("orders", "run-1", found.now_ms)),
     ),
-    (Alert.RESCALE_FAILED, "the last rescale failed (no quota)", lambda found: later(found, 0, rescale=RUN)),
+    (Alert.RESCALE_FAILED, "the last rescale failed (no quota)", lambda found: later(found, 0, rescales=[RUN])),
     (
         Alert.WORKERS_MISSING,
         "1 of 4 workers of c are ready, because of: MaxSize is 1",
@@ -169,7 +169,8 @@ ILL: list[tuple[Alert, str, Callable[[JobStatus], JobStatus]]] = [
         lambda found: dataclasses.replace(
             found,
             policy=PolicyRecord("orders", True, {}, {}, 0, None, None, found.now_ms),
-            failed_rescales=(RUN, RUN, RUN),
+            rescales=(RUN, RUN, RUN),
+            decided={RUN.run_id},
         ),
     ),
     (
