@@ -42,12 +42,13 @@ def worker_memory() -> Memory:
     ``spark.executor.pyspark.memory`` limits the address space of each Python worker; a container limits the sum of its
     processes. A worker with neither may take what the host has, and competes for it with every other program there.
     """
-    container, host = _container(), _host()
-    if container is not None and container.limit < host.limit:
-        return max((container, _address_space() or container), key=lambda memory: memory.share)
+    container, own, host = _container(), _address_space(), psutil.virtual_memory()
+    if container is not None and container.limit < host.total:
+        return max((container, own or container), key=lambda memory: memory.share)
     # What limits each Python worker does not limit all of them together, nor their JVM.
-    own = _address_space()
-    return host if own is None or own.share < host.share else replace(own, host_share=host.host_share)
+    all_of_them = Memory(sum(map(_resident, _executor())), host.total)
+    tightest = max((all_of_them, own or all_of_them), key=lambda memory: memory.share)
+    return replace(tightest, host_share=1 - host.available / host.total)
 
 
 def _address_space() -> Memory | None:
@@ -68,12 +69,6 @@ def _container() -> Memory | None:
         return None
 
 
-def _host() -> Memory:
-    host = psutil.virtual_memory()
-    used = sum(map(_resident, _executor()))
-    return Memory(used, host.total, host_share=1 - host.available / host.total)
-
-
 def _executor() -> Iterator[int]:
     """Yield the processes of this executor: its JVM, PySpark's daemon, and its Python workers.
 
@@ -90,9 +85,13 @@ def _executor() -> Iterator[int]:
 
 
 def _resident(process: int) -> int:
-    """Return the resident memory of a process; pages that workers share count for each of them."""
+    """Return the resident memory of a process; pages that workers share count for each of them.
+
+    Each subtask asks for all processes of its executor after each epoch; psutil would also ask for their age.
+    """
     try:
-        return psutil.Process(process).memory_info().rss
-    except psutil.Error:
-        # A worker that has just ended.
-        return 0
+        pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
+    except OSError:
+        # A worker that has just ended, or a system without /proc.
+        return psutil.Process().memory_info().rss if process == os.getpid() else 0
+    return pages * resource.getpagesize()

@@ -309,6 +309,7 @@ class TestBacklog:
                 broken.there = there
                 wait(lambda n=expected: notes.taken and notes.taken[-1][0].files == n, "the measurement")  # type: ignore[misc]
                 assert notes.taken[-1][1].files == 2
+                assert (notes.taken[-1][0].problem is None, notes.taken[-1][1].problem) == (expected is not None, None)
             notes.is_away = True
             wait(lambda: warnings("backlog of orders"), "the complaint")
             notes.is_away = False

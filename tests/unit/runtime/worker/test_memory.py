@@ -57,7 +57,7 @@ sys.stdin.read()
 # Forks two workers, as PySpark's daemon does; one says what it measures, once both have 64 MiB.
 DAEMON = """
 import os
-from statecore.runtime.worker.memory import _host
+from statecore.runtime.worker.memory import _executor, _resident
 
 ready, tell = os.pipe()
 over, end = os.pipe()
@@ -70,7 +70,7 @@ if os.fork() == 0:
 if os.fork() == 0:
     kept = b"x" * (64 * 2**20)
     os.read(ready, 1)
-    print(_host().used, flush=True)
+    print(sum(map(_resident, _executor())), flush=True)
     os._exit(0)
 os.close(over)
 os.waitpid(-1, 0)
