@@ -93,12 +93,12 @@ def waiting(backlog: SourceBacklog) -> str:
 
 def lag(backlog: SourceBacklog) -> str:
     """Return the event-time lag as hours, minutes and seconds; of days, say what makes it."""
-    ms, day_ms = backlog.event_time_lag_ms, 86_400_000
-    if ms is None:
+    if backlog.event_time_lag_ms is None:
         return NOTHING
-    if ms < day_ms:
-        return str(timedelta(seconds=ms // 1000))
-    return f"{'replaying, ' if some_wait([backlog]) else ''}at events {ms // day_ms:,} days old"
+    behind = timedelta(seconds=backlog.event_time_lag_ms // 1000)
+    if behind.days < 1:
+        return str(behind)
+    return f"{'replaying, ' if some_wait([backlog]) else ''}events {behind.days:,} days old"
 
 
 @contextmanager

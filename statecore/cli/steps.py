@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 
-from statecore.catalog import Catalog
+from statecore.catalog import RUNS, Catalog
 from statecore.cli.lease import LEASE_TTL_MS, LeaseRenewal, shell_run
 from statecore.cli.output import note, telling
 from statecore.errors import StatecoreError
@@ -25,8 +25,6 @@ from statecore.operations.changes import (
 from statecore.operations.downtime import usual_step_ms
 
 POLL_S = 0.5
-# Runs for the usual time of a step.
-_RUNS = 20
 
 # The steps log for Airflow; the shell shows spinners, notes and the final error instead.
 log = logging.getLogger(__name__)
@@ -148,7 +146,7 @@ class _Shell:
             place = f" ({self._names.index(step.name) + 1} of {len(self._names)})"
         usual_ms = None
         with suppress(StatecoreError):
-            usual_ms = usual_step_ms(change.catalog.runs.of(change.job, limit=_RUNS), step.name)
+            usual_ms = usual_step_ms(change.catalog.runs.of(change.job, limit=RUNS), step.name)
         return telling(f"{change.job}: {step.name}{place}{doing}", usual_ms)
 
     def roll_back(self, error: BaseException) -> None:

@@ -1,7 +1,7 @@
 """A job's failures in a row, and when its next driver starts.
 
-A driver that has settled did what there was to do: it committed an epoch, or nothing waited. If it fails later, a new
-row of failures begins.
+A driver that has settled did what there was to do (``GenerationRecord.settled_ms``). If it fails later, a new row of
+failures begins.
 """
 
 from __future__ import annotations

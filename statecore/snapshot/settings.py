@@ -52,7 +52,6 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     base_floor_bytes: Annotated[int, msgspec.Meta(ge=0)] = msgspec.field(
         name="statecore.compaction.floor", default=BASE_FLOOR_BYTES
     )
-
     silent_after: timedelta | None = msgspec.field(name=_SILENT, default=None)
 
     @classmethod

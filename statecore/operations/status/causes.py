@@ -50,7 +50,7 @@ OTHER = Cause("other", "do what the error says")
 
 _KIND = re.compile(r"(?:^|: )(?P<kind>[A-Z]\w*(?:Error|Exception)): ")
 _IN_JOB_FILE = re.compile(r"[^\s:]+\.py:\d+(?: in \S+)?: ")
-# The first that fits. Errors that say themselves what to do about several causes are in none.
+# The first that fits. An error that may have several causes says itself what to do.
 _BY_KIND = (
     (errors.SourceError, SOURCE),
     (errors.SinkError, SINK),

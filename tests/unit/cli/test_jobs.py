@@ -9,8 +9,22 @@ import time
 import pytest
 
 from statecore.catalog import Catalog, EpochRecord, Liveness, SourceBacklog
+from statecore.cli.output import lag
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.support.shell import register, run
+
+
+@pytest.mark.parametrize(
+    ("backlog", "words"),
+    [
+        (SourceBacklog("in"), "–"),
+        (SourceBacklog("in", records=9, event_time_lag_ms=83_000), "0:01:23"),
+        (SourceBacklog("in", records=9, event_time_lag_ms=271 * 86_400_000 + 5), "replaying, events 271 days old"),
+        (SourceBacklog("in", records=0, event_time_lag_ms=86_400_000), "events 1 days old"),
+    ],
+)
+def test_a_lag_of_days_says_what_makes_it(backlog: SourceBacklog, words: str) -> None:
+    assert lag(backlog) == words
 
 
 class TestJobList:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from statecore.catalog import Catalog, SystemClock
+from statecore.operations.status.finding import Alert
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.plan import plan_rescale
 from tests.support.paths import REPO
@@ -274,6 +275,14 @@ def test_jobs_that_need_somebody_come_first_and_each_says_what_to_do(visitor: Vi
     told = jobs[3]
     assert (told["parallelism"], told["workers"]["ready"], told["savepoint"]["reason"]) == (4, 2, REASON)
     assert told["epoch"]["epoch"] > 100 and told["backlog"]["records"] < 20_000 and told["rows_per_second"] is not None
+
+
+def test_each_alert_leads_to_an_entry_of_the_runbook(visitor: Visitor) -> None:
+    entries = visitor.ask("runbook")["entries"]
+    assert set(Alert) <= set(entries)
+    assert "Two or more drivers failed in a row" in entries["crash_loop"] and "](" not in str(entries)
+    script = (REPO / "plugins/statecore_airflow/web/static/page.js").read_text()
+    assert "runbook#${alert}" in script and visitor.get("/statecore/runbook").status_code == 200
 
 
 def test_a_jobs_settings_which_may_hold_passwords_are_never_shown(airflow_app: Any, visitor: Visitor) -> None:
