@@ -5,6 +5,24 @@ from statecore.catalog.catalog import Catalog
 from statecore.catalog.clock import Clock, SystemClock
 from statecore.catalog.clusters import Clusters
 from statecore.catalog.epochs import Epochs
+from statecore.catalog.figures import (
+    ArrivalsRecord,
+    BacklogRecord,
+    EpochRecord,
+    HeavyKeyFigure,
+    HeavyKeyGroupFigure,
+    JobFigures,
+    KeyGroupsRecord,
+    OperatorFigures,
+    RollUpRecord,
+    SourceBacklog,
+    SourceTopics,
+    StateFigures,
+    SubtasksRecord,
+    TopicsRecord,
+    over_all,
+    some_wait,
+)
 from statecore.catalog.generations import Generations
 from statecore.catalog.job_files import JobFiles
 from statecore.catalog.jobs import Jobs
@@ -12,45 +30,29 @@ from statecore.catalog.leases import Leases
 from statecore.catalog.overviews import HISTORY, RUNS, JobRows, Overview, Overviews
 from statecore.catalog.policies import Diagnosed, Policies
 from statecore.catalog.records import (
-    ArrivalsRecord,
     AuditRecord,
-    BacklogRecord,
     ClaimedSavepoint,
     ClusterRecord,
     DecisionRecord,
     DecisionState,
-    EpochRecord,
     GenerationRecord,
     GenerationState,
-    HeavyKeyFigure,
-    HeavyKeyGroupFigure,
     JobBefore,
-    JobFigures,
     JobFileRecord,
     JobRecord,
-    KeyGroupsRecord,
     LeaseRecord,
     Liveness,
-    OperatorFigures,
     PolicyRecord,
     PolicyState,
     RequestRecord,
     RescaleMethod,
     RescaleRunRecord,
     RescaleState,
-    RollUpRecord,
     SavepointRecord,
-    SourceBacklog,
-    SourceTopics,
-    StateFigures,
     StepTimes,
-    SubtasksRecord,
     SupervisorRecord,
     TakenBackRecord,
     ToldAlertRecord,
-    TopicsRecord,
-    over_all,
-    some_wait,
 )
 from statecore.catalog.requests import Requests
 from statecore.catalog.rollups import MINUTE_MS, QUARTER_MS

@@ -13,8 +13,7 @@ from operator import itemgetter
 from sqlalchemy import Column, ColumnElement, Connection, Table, and_, delete, func, insert, select
 
 from statecore.catalog import rollups, tables
-from statecore.catalog.queries import one, records, settle_generation
-from statecore.catalog.records import (
+from statecore.catalog.figures import (
     ArrivalsRecord,
     BacklogRecord,
     EpochRecord,
@@ -28,6 +27,7 @@ from statecore.catalog.records import (
     over_all,
     some_wait,
 )
+from statecore.catalog.queries import one, records, settle_generation
 from statecore.catalog.transactions import Transactions
 
 epochs, subtasks, key_groups, backlogs = tables.epochs, tables.subtasks, tables.key_groups, tables.backlogs

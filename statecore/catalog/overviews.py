@@ -13,14 +13,17 @@ from typing import Any
 from sqlalchemy import Column, ColumnElement, Connection, Float, Row, Select, Table, case, cast, func, select
 
 from statecore.catalog import tables
-from statecore.catalog.queries import record, records
-from statecore.catalog.records import (
+from statecore.catalog.figures import (
     ArrivalsRecord,
     BacklogRecord,
-    ClusterRecord,
     EpochRecord,
-    GenerationRecord,
     JobFigures,
+    TopicsRecord,
+)
+from statecore.catalog.queries import record, records
+from statecore.catalog.records import (
+    ClusterRecord,
+    GenerationRecord,
     JobRecord,
     LeaseRecord,
     Liveness,
@@ -28,7 +31,6 @@ from statecore.catalog.records import (
     RescaleRunRecord,
     SavepointRecord,
     TakenBackRecord,
-    TopicsRecord,
 )
 from statecore.catalog.transactions import Transactions
 

@@ -13,8 +13,14 @@ from dataclasses import asdict, replace
 from sqlalchemy import Connection, and_, delete, insert, or_, select
 
 from statecore.catalog import tables
+from statecore.catalog.figures import (
+    EpochRecord,
+    MetricPoint,
+    RollUpRecord,
+    SourceBacklog,
+    over_all,
+)
 from statecore.catalog.queries import records
-from statecore.catalog.records import EpochRecord, MetricPoint, RollUpRecord, SourceBacklog, over_all
 
 rollups = tables.rollups
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from statecore.catalog import Catalog
-from statecore.catalog.records import GenerationRecord, StateFigures
+from statecore.catalog.figures import StateFigures
+from statecore.catalog.records import GenerationRecord
 from statecore.queries.job.driver.backlog import QueryBacklog
 from statecore.queries.job.driver.figures import Figures
 from statecore.queries.job.driver.lifecycle import Batch, QueryLifecycle
