@@ -83,7 +83,8 @@ def _step_ms(epochs: Epochs, name: str, minutes: int) -> int:
     # Capped, so that a pause of the job does not make all steps long.
     wanted_ms = min(_EPOCHS_PER_STEP * apart_ms, minutes * 60_000 // 15)
     step_ms = max(minutes * 60_000 // _STEPS, wanted_ms, _UNITS_MS[-1])
-    unit_ms = next(unit_ms for unit_ms in _UNITS_MS if step_ms >= unit_ms)
+    # Rounded to the nearest: eight minutes would be read from a minute's roll-ups, 1,440 of a day.
+    unit_ms = next((unit_ms for unit_ms in _UNITS_MS if 2 * step_ms >= unit_ms), _UNITS_MS[-1])
     return -(-step_ms // unit_ms) * unit_ms
 
 
