@@ -16,6 +16,7 @@ from statecore.catalog import rollups, tables
 from statecore.catalog.figures import (
     ArrivalsRecord,
     BacklogRecord,
+    DataflowRecord,
     EpochRecord,
     KeyGroupsRecord,
     MetricPoint,
@@ -31,7 +32,7 @@ from statecore.catalog.queries import one, records, settle_generation
 from statecore.catalog.transactions import Transactions
 
 epochs, subtasks, key_groups, backlogs = tables.epochs, tables.subtasks, tables.key_groups, tables.backlogs
-topics, arrivals = tables.topics, tables.arrivals
+topics, arrivals, dataflows = tables.topics, tables.arrivals, tables.dataflows
 
 KEPT_EPOCHS = 10_000
 """Epochs per job, with their backlog."""
@@ -113,6 +114,11 @@ class Epochs:
         order = (subtasks.c.committed_ms.desc(), subtasks.c.epoch.desc())
         return self._transactions.all(query.order_by(*order).limit(limit), SubtasksRecord)[::-1]
 
+    def subtasks_of(self, job: str, lineage: int, epoch: int) -> SubtasksRecord | None:
+        """Return the metrics of the subtasks in one epoch; None if there are none, or no more."""
+        of_epoch = (subtasks.c.job == job, subtasks.c.lineage == lineage, subtasks.c.epoch == epoch)
+        return next(iter(self._transactions.all(select(subtasks).where(*of_epoch), SubtasksRecord)), None)
+
     def key_groups(self, job: str) -> list[KeyGroupsRecord]:
         """Return the newest sample of keyed state per key group, for each keyed operator, by uid."""
         where = (key_groups.c.job == job,)
@@ -155,12 +161,17 @@ class Epochs:
         """Replace the record of the rows that wait in the topics of a job's sources."""
         with self._transactions.write_job(job) as connection:
             made = TopicsRecord(job, generation, self._transactions.now_ms_in(connection), tuple(sources))
-            known = one(connection, topics, topics.c.job == job, kind=TopicsRecord)
-            if known is not None and known.generation > generation:
-                # A newer driver has taken over: the offsets of the older one are out of date.
-                return
-            connection.execute(delete(topics).where(topics.c.job == job))
-            connection.execute(insert(topics).values(**dataclasses.asdict(made)))
+            _replace(connection, topics, made)
+
+    def record_dataflow(self, dataflow: DataflowRecord) -> None:
+        """Replace the record of a job's dataflow."""
+        with self._transactions.write_job(dataflow.job) as connection:
+            _replace(connection, dataflows, dataflow)
+
+    def dataflow(self, job: str) -> DataflowRecord | None:
+        """Return a job's dataflow, as its newest driver has built it; None before the first."""
+        query = select(dataflows).where(dataflows.c.job == job)
+        return next(iter(self._transactions.all(query, DataflowRecord)), None)
 
     def topics(self, job: str) -> TopicsRecord | None:
         """Return the last measurement of the topics of a job's sources; None without one."""
@@ -236,6 +247,15 @@ class Epochs:
         began_ms = select(func.min(epochs.c.started_ms)).where(epochs.c.job == job, epochs.c.committed_ms > changed_ms)
         with self._transactions.read() as connection:
             return connection.execute(began_ms).scalar()
+
+
+def _replace(connection: Connection, table: Table, made: TopicsRecord | DataflowRecord) -> None:
+    """Replace a job's only row, unless a newer driver has written it: what an older one says is out of date."""
+    of_job = table.c.job == made.job
+    written_by = connection.execute(select(table.c.generation).where(of_job)).scalar()
+    if written_by is None or written_by <= made.generation:
+        connection.execute(delete(table).where(of_job))
+        connection.execute(insert(table).values(**dataclasses.asdict(made)))
 
 
 def _note_arrival(connection: Connection, epoch: EpochRecord) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from statecore.topics.lag import PartitionLag
 
@@ -99,6 +99,43 @@ class TopicsRecord:
     sources: tuple[SourceTopics, ...]
 
 
+NodeKind = Literal["source", "operator", "sink"]
+
+
+@dataclass(frozen=True, slots=True)
+class DataflowNode:
+    """A source, operator or sink of a job.
+
+    Attributes:
+        name: Name of the source or sink, uid of the operator; unique among nodes of its kind.
+        does: What it is, in words, such as the class of its function.
+        inputs: Kind and name of the nodes that its records come from.
+
+    """
+
+    kind: NodeKind
+    name: str
+    does: str
+    inputs: tuple[tuple[NodeKind, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DataflowRecord:
+    """The dataflow of a job, as its newest driver has built it.
+
+    Attributes:
+        generation: That driver.
+        nodes: In the order of the job file: sources, operators, sinks.
+        ui_url: Address of Spark's pages about the driver's application; None if Spark serves none.
+
+    """
+
+    job: str
+    generation: int
+    nodes: tuple[DataflowNode, ...]
+    ui_url: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class StateFigures:
     """The state of one stateful operator of a query of Spark's own, as Spark reports it.
@@ -139,6 +176,8 @@ class EpochRecord:
         publish_ms: Milliseconds of publishing by sink, for sinks with outputs; empty in epochs of an earlier release.
         state: State of each stateful operator of a query of Spark's own.
         watermark_ms: Its event-time watermark; None without one, and for a job of statecore.
+        source_rows: Rows that it read, by source.
+        sink_rows: Rows that it published, by sink, for sinks with outputs; empty for a query of Spark's own.
 
     """
 
@@ -165,6 +204,8 @@ class EpochRecord:
     publish_ms: dict[str, float] = field(default_factory=dict)
     state: tuple[StateFigures, ...] = ()
     watermark_ms: int | None = None
+    source_rows: dict[str, int] = field(default_factory=dict)
+    sink_rows: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,7 @@ def rebuild_job(catalog: Catalog, store_url: str, *, progress: Callable[[int, in
             parallelism=manifest.parallelism,
             reason="" if manifest.savepoint is None else manifest.savepoint.reason,
             created_ms=None if manifest.savepoint is None else manifest.savepoint.created_ms,
+            bytes=manifest.state_bytes,
         )
     return Rebuilt(
         job=job,

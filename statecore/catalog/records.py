@@ -234,7 +234,13 @@ class RequestRecord:
 
 @dataclass(frozen=True, slots=True)
 class SavepointRecord:
-    """Path and content of a savepoint; the manifest at ``path`` is authoritative."""
+    """Path and content of a savepoint; the manifest at ``path`` is authoritative.
+
+    Attributes:
+        bytes: Size of all files that it needs, of which other savepoints may need the same; None if unknown.
+        took_ms: Time from the request until it was there; None if unknown.
+
+    """
 
     path: str
     job: str
@@ -243,6 +249,8 @@ class SavepointRecord:
     parallelism: int
     created_ms: int
     reason: str
+    bytes: int | None = None
+    took_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +368,11 @@ class RescaleRunRecord:
     aborted_by: str | None = None
     ended_ms: int | None = None
     asked: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def artifact(self) -> str | None:
+        """The job file that an upgrade moves the job to; None for a rescale."""
+        return self.asked.get("artifact")
 
     @property
     def is_given_up(self) -> bool:

@@ -41,7 +41,7 @@ SUPERVISOR, DRIVER, AIRFLOW = ROLES = ("statecore_supervisor", "statecore_driver
 JOB = "statecore_job_"
 """The beginning of the name of a job's role."""
 
-_FIGURES = ("epochs", "subtasks", "key_groups", "backlogs", "rollups", "arrivals", "topics")
+_FIGURES = ("epochs", "subtasks", "key_groups", "backlogs", "rollups", "arrivals", "topics", "dataflows")
 _OF_RUNS = ("generations", "requests", "savepoints")
 _OF_JOBS = ("audit", "job_files", *_FIGURES, *_OF_RUNS)
 _START = ("parallelism", "max_parallelism", "start_from", "start_after_generation", "claims_savepoint", "roll_back")

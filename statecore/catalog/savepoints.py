@@ -30,19 +30,23 @@ class SavepointRecords:
         parallelism: int,
         reason: str,
         created_ms: int | None = None,
+        bytes: int | None = None,
+        asked_ms: int | None = None,
     ) -> SavepointRecord:
         """Record a savepoint; idempotent.
 
         A later savepoint at the same path replaces the record: stores never overwrite a savepoint, so the first one was
         dropped.
-        ``path`` is its manifest or folder. ``created_ms`` defaults to the current time.
+        ``path`` is its manifest or folder. ``created_ms`` defaults to the current time; ``asked_ms`` is when it was
+        requested, by the catalog's clock.
         """
         with self._transactions.write_job(job) as connection:
             known = one(connection, savepoints, savepoints.c.path == path, kind=SavepointRecord)
             if known is not None and (known.job, known.lineage, known.epoch) == (job, lineage, epoch):
                 return known
             created_ms = self._transactions.now_ms_in(connection) if created_ms is None else created_ms
-            made = SavepointRecord(path, job, lineage, epoch, parallelism, created_ms, reason)
+            took_ms = None if asked_ms is None else max(0, created_ms - asked_ms)
+            made = SavepointRecord(path, job, lineage, epoch, parallelism, created_ms, reason, bytes, took_ms)
             connection.execute(delete(savepoints).where(savepoints.c.path == path))
             connection.execute(insert(savepoints).values(**dataclasses.asdict(made)))
             return made

@@ -202,6 +202,8 @@ savepoints = Table(
     Column("parallelism", Integer, nullable=False),
     Column("created_ms", BigInteger, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("bytes", BigInteger),
+    Column("took_ms", BigInteger),
     Index(None, "job", "created_ms"),
 )
 
@@ -229,6 +231,8 @@ epochs = Table(
     Column("publish_ms", JSON, nullable=False),
     Column("state", JSON, nullable=False),
     Column("watermark_ms", BigInteger),
+    Column("source_rows", JSON, nullable=False),
+    Column("sink_rows", JSON, nullable=False),
     Index(None, "job", "committed_ms"),
 )
 
@@ -297,6 +301,16 @@ topics = Table(
     Column("generation", Integer, nullable=False),
     Column("measured_ms", BigInteger, nullable=False),
     Column("sources", JSON, nullable=False),
+)
+
+# Only the newest: a job file may be long.
+dataflows = Table(
+    "dataflows",
+    metadata,
+    _job(primary_key=True),
+    Column("generation", Integer, nullable=False),
+    Column("nodes", JSON, nullable=False),
+    Column("ui_url", RedactedText),
 )
 
 leases = Table(

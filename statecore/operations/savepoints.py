@@ -227,4 +227,5 @@ def record_savepoint(
         epoch=manifest.epoch,
         parallelism=manifest.parallelism,
         reason=reason,
+        bytes=manifest.state_bytes,
     )

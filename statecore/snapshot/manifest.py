@@ -32,6 +32,7 @@ self-contained savepoint has its files beside its manifest (``root`` is ``.``). 
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import Literal
@@ -286,6 +287,14 @@ class Manifest(_Record, frozen=True, kw_only=True):
     def rows_out(self) -> int:
         """Rows that the epoch produced, over all sinks."""
         return sum(output.rows for output in self.outputs)
+
+    @property
+    def rows_of_sinks(self) -> dict[str, int]:
+        """Rows that the epoch produced for each sink that has some."""
+        rows: Counter[str] = Counter()
+        for output in self.outputs:
+            rows[output.sink] += output.rows
+        return dict(rows)
 
     @property
     def state_rows(self) -> int:

@@ -68,13 +68,15 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
     checkpoint = open_checkpoint(current_checkpoint(job))
     path = CheckpointStore.savepoint_path(name).removesuffix(f"/{MANIFEST}")
     url = f"{open_store(job.store).url.rstrip('/')}/{path}"
-    batch = _existing(url, checkpoint, name, running=running)
+    batch, began_ms, bytes_ = _existing(url, checkpoint, name, running=running), catalog.now_ms(), None
     if batch is None:
-        batch = clone(checkpoint, url, running=running).batch
+        made = clone(checkpoint, url, running=running)
+        batch, bytes_ = made.batch, made.bytes
     lineage = lineage_of(catalog.epochs, job.name, batch)
     catalog.savepoints.record(
-        url, job=job.name, lineage=lineage, epoch=batch, parallelism=checkpoint.partitions, reason=reason
-    )
+        url, job=job.name, lineage=lineage, epoch=batch, parallelism=checkpoint.partitions, reason=reason,
+        bytes=bytes_, asked_ms=began_ms if bytes_ is not None else None,
+    )  # fmt: skip
     return QuerySavepoint(path, url, lineage, batch)
 
 

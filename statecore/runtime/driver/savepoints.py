@@ -115,6 +115,8 @@ class SavepointWriter:
             epoch=manifest.epoch,
             parallelism=manifest.parallelism,
             reason=request.arguments.get("reason", ""),
+            bytes=manifest.state_bytes,
+            asked_ms=request.created_ms,
         )
         result = {"savepoint": path, "url": url, "lineage": manifest.lineage, "epoch": manifest.epoch}
         self._catalog.requests.finish(request.id, result=result)

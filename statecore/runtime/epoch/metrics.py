@@ -114,6 +114,8 @@ def _figures(report: EpochReport, backlog: tuple[SourceBacklog, ...]) -> _Figure
         state_rows=manifest.state_rows,
         state_bytes=manifest.state_bytes,
         publish_ms=dict(report.publish_ms),
+        source_rows=dict(report.source_rows),
+        sink_rows=manifest.rows_of_sinks,
     )
     operators = [_of_operator(uid, commits) for uid, commits in report.commits.items()]
     return _Figures(epoch, operators, list(_key_groups(manifest, report.commits)))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from statecore.runtime.epoch.sources_read import SourcesRead
 from statecore.runtime.messages import SubtaskCommit
 from statecore.runtime.worker.memory import NEARLY_FULL
 from statecore.snapshot.manifest import Manifest
@@ -47,6 +48,7 @@ class EpochReport:
         host_share: The largest share of its memory that a worker's host uses; None if containers limit all workers.
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
         publish_ms: Duration of publishing in each sink that had outputs.
+        source_rows: Rows read, per source.
 
     """
 
@@ -60,10 +62,11 @@ class EpochReport:
     host_share: float | None
     late_rows: Mapping[str, int]
     publish_ms: Mapping[str, float]
+    source_rows: Mapping[str, int]
 
 
 def epoch_report(
-    manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit]], timing: Timing, late_rows: Mapping[str, int]
+    manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit]], timing: Timing, read: SourcesRead
 ) -> EpochReport:
     """Return the figures of an epoch; warn about a worker whose memory is nearly full."""
     every = [commit for of_operator in commits.values() for commit in of_operator]
@@ -85,8 +88,9 @@ def epoch_report(
         phases_ms=phases,
         memory_share=share,
         host_share=max((commit.host_share for commit in every if commit.host_share is not None), default=None),
-        late_rows=late_rows,
+        late_rows=read.late_rows,
         publish_ms=timing.publish_ms,
+        source_rows=read.rows_of,
     )
 
 

@@ -10,6 +10,8 @@ import pytest
 from statecore.catalog import (
     BacklogRecord,
     Catalog,
+    DataflowNode,
+    DataflowRecord,
     EpochRecord,
     HeavyKeyFigure,
     HeavyKeyGroupFigure,
@@ -44,6 +46,8 @@ EPOCH = EpochRecord(
     backlog=(FILES, RULES),
     late_rows={"flights": 3},
     publish_ms={"seen": 19.5},
+    source_rows={"in": 100, "rules": 0},
+    sink_rows={"seen": 7},
 )
 SUMS = OperatorFigures(
     "sums", (6, 4), (1, 2), (30, 20), (3, 3), (64, 0), (64, 64), (5, 5),
@@ -74,6 +78,8 @@ def test_an_epoch_is_recorded_once_with_all_that_belongs_to_it(catalog: Catalog,
         catalog.epochs.record(again, operators=[SUMS], key_groups=[key_groups(0, 200)])
     assert catalog.epochs.of(job) == [EPOCH]
     assert catalog.epochs.subtasks(job, limit=9) == [SubtasksRecord(job, 1, 0, 200, (SUMS,))]
+    assert catalog.epochs.subtasks_of(job, 1, 0) == SubtasksRecord(job, 1, 0, 200, (SUMS,))
+    assert catalog.epochs.subtasks_of(job, 1, 1) is None
     assert catalog.epochs.key_groups(job) == [key_groups(0, 200)]
 
 
@@ -118,6 +124,16 @@ def test_only_the_newest_offsets_in_topics_are_kept_and_not_those_of_an_earlier_
     catalog.epochs.record_topics(job, 2, [newer, rules])
     catalog.epochs.record_topics(job, 1, [older])
     assert catalog.epochs.topics(job) == TopicsRecord(job, 2, clock.now_ms(), (newer, rules))
+
+
+def test_only_the_newest_drivers_dataflow_is_kept(catalog: Catalog, job: str) -> None:
+    assert catalog.epochs.dataflow(job) is None
+    nodes = (DataflowNode("source", "in", "kafka"), DataflowNode("operator", "sums", "Sum", (("source", "in"),)))
+    newer = DataflowRecord(job, 2, nodes, "http://driver:4040")
+    catalog.epochs.record_dataflow(DataflowRecord(job, 1, nodes[:1]))
+    catalog.epochs.record_dataflow(newer)
+    catalog.epochs.record_dataflow(DataflowRecord(job, 1, nodes[:1]))
+    assert catalog.epochs.dataflow(job) == newer
 
 
 def test_of_each_time_step_the_last_epoch_and_the_last_backlog_are_found(

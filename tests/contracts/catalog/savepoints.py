@@ -31,6 +31,18 @@ def test_a_savepoint_that_is_recorded_late_keeps_the_time_when_it_was_taken(cata
     assert catalog.savepoints.of(job) == [now, late]
 
 
+def test_the_size_of_a_savepoint_and_how_long_it_took_are_kept_where_they_are_known(
+    catalog: Catalog, job: str, clock
+) -> None:
+    what: dict[str, Any] = {"job": job, "lineage": 1, "parallelism": 2, "reason": ""}
+    asked_ms = clock.now_ms()
+    clock.advance(1_500)
+    made = catalog.savepoints.record("/sp/1", epoch=3, bytes=70, asked_ms=asked_ms, **what)
+    other = catalog.savepoints.record("/sp/2", epoch=4, **what)
+    assert (made.bytes, made.took_ms, other.bytes, other.took_ms) == (70, 1_500, None, None)
+    assert {each.path: each for each in catalog.savepoints.of(job)} == {"/sp/1": made, "/sp/2": other}
+
+
 def test_a_savepoint_is_forgotten_under_any_of_the_paths_it_may_have(catalog: Catalog, job: str) -> None:
     what: dict[str, Any] = {"job": job, "lineage": 1, "epoch": 3, "parallelism": 2, "reason": ""}
     catalog.savepoints.record("/sp/1/manifest.json", **what)

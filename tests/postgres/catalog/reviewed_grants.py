@@ -69,6 +69,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "arrivals": "DELETE INSERT SELECT",
         "rollups": "DELETE INSERT SELECT",
         "topics": "DELETE INSERT SELECT",
+        "dataflows": "DELETE INSERT SELECT",
     },
     AIRFLOW: _ALL_ROLES
     | _CHANGES
@@ -91,6 +92,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "arrivals": "SELECT",
         "rollups": "SELECT",
         "topics": "SELECT",
+        "dataflows": "SELECT",
     },
     SUPERVISOR: _ALL_ROLES
     | _CHANGES
@@ -111,5 +113,6 @@ REVIEWED: dict[str, dict[str, str]] = {
         "arrivals": _ALL,
         "rollups": _ALL,
         "topics": _ALL,
+        "dataflows": _ALL,
     },
 }

@@ -13,7 +13,7 @@ from statecore.runtime import read_savepoint
 from statecore.runtime.epoch import subtasks
 from statecore.runtime.epoch.commits import checked_commits
 from statecore.runtime.messages import SubtaskCommit
-from tests.support.bench import Bench
+from tests.support.bench import JOB, Bench
 from tests.support.jobs import fan_out
 
 
@@ -32,6 +32,31 @@ def test_two_operators_read_what_one_without_a_key_gives(spark: Any, bench: Benc
             expected[k] += n
         sums = read_savepoint(spark, path, f"sum_{name}", "sum").collect()
         assert {row.k: row.value for row in sums} == dict(expected)
+
+
+def test_the_catalog_knows_the_dataflow_and_how_many_rows_came_in_and_went_out(bench: Bench) -> None:
+    bench.register(artifact=Path(fan_out.__file__))
+    with bench.running(2):
+        bench.feed(60)
+        bench.wait_done()
+    dataflow = bench.catalog.epochs.dataflow(JOB)
+    assert dataflow is not None
+    assert (dataflow.generation, dataflow.ui_url) == (bench.generation().generation, None)
+    found = {(each.kind, each.name): (each.does, each.inputs) for each in dataflow.nodes}
+    read, inputs = found.pop(("source", "records"))
+    assert read.startswith("FileSource[") and inputs == ()
+    assert found == {
+        ("operator", "split"): ("Split", (("source", "records"),)),
+        ("operator", "same"): ("Same", (("operator", "split"),)),
+        ("operator", "sum_all"): ("Sum", (("operator", "same"),)),
+        ("operator", "sum_odd"): ("Sum", (("operator", "split"),)),
+        ("sink", "all"): ("ParquetSink", (("operator", "sum_all"),)),
+        ("sink", "odd"): ("ParquetSink", (("operator", "sum_odd"),)),
+    }
+    epochs = bench.catalog.epochs.of(JOB)
+    assert sum(each.source_rows["records"] for each in epochs) == 60
+    odd = sum(n % 2 for _, n in bench.fed)
+    assert [sum(each.sink_rows.get(name, 0) for each in epochs) for name in ("all", "odd")] == [60, odd]
 
 
 def test_a_reader_without_rows_names_the_attempts_that_gave_it_none(

@@ -171,6 +171,8 @@ sa.Table(
     sa.Column("parallelism", sa.Integer, nullable=False),
     sa.Column("created_ms", sa.BigInteger, nullable=False),
     sa.Column("reason", sa.Text, nullable=False),
+    sa.Column("bytes", sa.BigInteger),
+    sa.Column("took_ms", sa.BigInteger),
     sa.Index(None, "job", "created_ms"),
 )
 
@@ -198,6 +200,8 @@ sa.Table(
     sa.Column("publish_ms", sa.JSON, nullable=False),
     sa.Column("state", sa.JSON, nullable=False),
     sa.Column("watermark_ms", sa.BigInteger),
+    sa.Column("source_rows", sa.JSON, nullable=False),
+    sa.Column("sink_rows", sa.JSON, nullable=False),
     sa.Index(None, "job", "committed_ms"),
 )
 
@@ -264,6 +268,15 @@ sa.Table(
     sa.Column("generation", sa.Integer, nullable=False),
     sa.Column("measured_ms", sa.BigInteger, nullable=False),
     sa.Column("sources", sa.JSON, nullable=False),
+)
+
+sa.Table(
+    "dataflows",
+    metadata,
+    _job(primary_key=True),
+    sa.Column("generation", sa.Integer, nullable=False),
+    sa.Column("nodes", sa.JSON, nullable=False),
+    sa.Column("ui_url", sa.Text),
 )
 
 sa.Table(

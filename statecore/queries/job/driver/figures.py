@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from statecore.catalog import EpochRecord, Epochs, GenerationRecord, SourceBacklog, StateFigures
+from statecore.catalog import (
+    DataflowNode,
+    DataflowRecord,
+    EpochRecord,
+    Epochs,
+    GenerationRecord,
+    SourceBacklog,
+    StateFigures,
+)
 from statecore.errors import StatecoreError
 from statecore.queries.job.driver.backlog import QueryBacklog
 from statecore.queries.job.driver.lifecycle import Batch, QueryLifecycle
+from statecore.redaction import redacted
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -31,6 +40,7 @@ _RUN = "addBatch"
 _READ = ("latestOffset", "getOffset", "getBatch", "queryPlanning")
 _ON_DISK = "rocksdbSstFileSize"
 _LAST_WORD_S = 10.0
+_NAMED = 200
 
 
 class Figures(StreamingQueryListener):
@@ -42,6 +52,7 @@ class Figures(StreamingQueryListener):
         lineage: Lineage of its batches.
         lifecycle: Receives the newest batch.
         backlog: Receives Spark's progress reports.
+        ui_url: Address of Spark's pages about the application, if it serves some.
 
     Attributes:
         has_spoken: Whether anything was recorded for this generation.
@@ -55,6 +66,7 @@ class Figures(StreamingQueryListener):
         lineage: int,
         lifecycle: QueryLifecycle,
         backlog: QueryBacklog,
+        ui_url: str | None,
     ) -> None:
         self._epochs = epochs
         self._generation = generation
@@ -62,6 +74,8 @@ class Figures(StreamingQueryListener):
         self._lifecycle = lifecycle
         self._backlog = backlog
         self._rows_total = _rows_before(epochs, generation.job)
+        self._ui_url = ui_url
+        self._dataflow_recorded = False
         self.has_spoken = False
         self._heard_all = threading.Event()
 
@@ -108,7 +122,12 @@ class Figures(StreamingQueryListener):
         batch = Batch(self._lineage, progress["batchId"])
         self._rows_total += progress["numInputRows"]
         self._lifecycle.newest, self._lifecycle.batch_s = batch, progress["durationMs"][_WHOLE] / 1000
-        self._epochs.record(_epoch(progress, batch, self._generation, self._rows_total, self._backlog.now()))
+        backlog = self._backlog.now()
+        self._epochs.record(_epoch(progress, batch, self._generation, self._rows_total, backlog))
+        if not self._dataflow_recorded:
+            sources = [each.name for each in backlog]
+            self._epochs.record_dataflow(_dataflow(progress, self._generation, sources, self._ui_url))
+            self._dataflow_recorded = True
 
 
 def _epoch(
@@ -140,7 +159,25 @@ def _epoch(
         state_bytes=sum(each["memoryUsedBytes"] for each in operators),
         state=tuple(_state(number, each) for number, each in enumerate(operators)),
         watermark_ms=_watermark_ms(progress),
+        source_rows=dict(
+            zip((each.name for each in backlog), (each["numInputRows"] for each in progress["sources"]), strict=False)
+        ),
     )
+
+
+def _dataflow(
+    progress: Mapping[str, Any], generation: GenerationRecord, sources: Sequence[str], ui_url: str | None
+) -> DataflowRecord:
+    """Return a query's dataflow: Spark does not report how its stateful operators depend on each other."""
+    query = DataflowNode(
+        "operator",
+        generation.job,
+        ", ".join(each["operatorName"] for each in progress["stateOperators"]) or "no state",
+        tuple(("source", name) for name in sources),
+    )
+    sink = DataflowNode("sink", redacted(progress["sink"]["description"])[:_NAMED], "", (("operator", query.name),))
+    read = (DataflowNode("source", name, "") for name in sources)
+    return DataflowRecord(generation.job, generation.generation, (*read, query, sink), ui_url)
 
 
 def _watermark_ms(progress: Mapping[str, Any]) -> int | None:

@@ -107,7 +107,7 @@ def _run(
     lineage = _lineage(catalog, job, lifecycle)
     spark = SparkSession.builder.appName(job.name).getOrCreate()
     backlog = QueryBacklog(catalog, claimed)
-    figures = Figures(catalog.epochs, claimed, lineage, lifecycle, backlog)
+    figures = Figures(catalog.epochs, claimed, lineage, lifecycle, backlog, spark.sparkContext.uiWebUrl)
     spark.streams.addListener(figures)
     stack.callback(spark.streams.removeListener, figures)
     if lifecycle.watchdog is not None:

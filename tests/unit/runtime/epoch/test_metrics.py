@@ -22,7 +22,8 @@ JOB = manifest().job
 
 
 def report(epoch: int, **changes: str) -> EpochReport:
-    return EpochReport(manifest(epoch=epoch, operators=(), **changes), {}, 0, 5, 0, {}, 0.1, None, {}, {"seen": 2.5})
+    made = manifest(epoch=epoch, operators=(), **changes)
+    return EpochReport(made, {}, 0, 5, 0, {}, 0.1, None, {}, {"seen": 2.5}, {"in": 3})
 
 
 @pytest.fixture
@@ -65,7 +66,8 @@ def test_publishing_is_recorded_by_sink(catalog: Catalog) -> None:
     recorder = EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))
     recorder.committed(report(1))
     recorder.close()
-    assert [epoch.publish_ms for epoch in catalog.epochs.of(JOB)] == [{"seen": 2.5}]
+    (epoch,) = catalog.epochs.of(JOB)
+    assert (epoch.publish_ms, epoch.source_rows) == ({"seen": 2.5}, {"in": 3})
 
 
 def recorded_figures(catalog: Catalog, *commits: SubtaskCommit) -> OperatorFigures:

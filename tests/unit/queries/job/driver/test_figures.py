@@ -47,11 +47,17 @@ def progress(batch: int, rows: int, **changes: Any) -> dict[str, Any]:
         "sources": [
             {
                 "description": "KafkaV2[Subscribe[orders]]",
+                "numInputRows": 8,
                 "endOffset": {"orders": {"0": 10, "1": 20}},
                 "latestOffset": {"orders": {"0": 15, "1": 22}},
                 "metrics": {"maxOffsetsBehindLatest": "5"},
             },
-            {"description": "FileStreamSource[file:/in]", "endOffset": {"logOffset": 1}, "metrics": {}},
+            {
+                "description": "FileStreamSource[file:/in]",
+                "numInputRows": 2,
+                "endOffset": {"logOffset": 1},
+                "metrics": {},
+            },
         ],
         "sink": {"description": "ForeachBatchSink", "numOutputRows": -1},
         **changes,
@@ -66,7 +72,7 @@ class Place:
         self.catalog, self.lifecycle = catalog, QueryLifecycle()
         self.generation: GenerationRecord = catalog.generations.claim("totals", log_path="/l")
         self.backlog = QueryBacklog(catalog, self.generation)
-        self.figures = Figures(catalog.epochs, self.generation, 3, self.lifecycle, self.backlog)
+        self.figures = Figures(catalog.epochs, self.generation, 3, self.lifecycle, self.backlog, "http://driver:4040")
 
     def hear(self, account: dict[str, Any]) -> None:
         event: Any = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(account)))
@@ -106,6 +112,22 @@ def test_what_waits_is_what_the_sources_report(place: Place) -> None:
     assert kafka.event_time_lag_ms > 0
 
 
+def test_what_a_query_reads_and_writes_is_known_from_its_first_batch(place: Place) -> None:
+    place.hear(progress(4, 10))
+    assert place.catalog.epochs.of("totals")[0].source_rows == {
+        "0 KafkaV2[Subscribe[orders]]": 8,
+        "1 FileStreamSource[file:/in]": 2,
+    }
+    dataflow = place.catalog.epochs.dataflow("totals")
+    assert dataflow is not None
+    assert (dataflow.generation, dataflow.ui_url) == (1, "http://driver:4040")
+    *sources, query, sink = dataflow.nodes
+    assert [each.name for each in sources] == ["0 KafkaV2[Subscribe[orders]]", "1 FileStreamSource[file:/in]"]
+    assert (query.kind, query.does) == ("operator", "stateStoreSave, dedupe")
+    assert query.inputs == tuple(("source", each.name) for each in sources)
+    assert (sink.kind, sink.name, sink.inputs) == ("sink", "ForeachBatchSink", (("operator", "totals"),))
+
+
 def test_an_idle_query_tells_what_waits_and_counts_no_batch(place: Place) -> None:
     place.hear(progress(6, 0, durationMs={"latestOffset": 3, "triggerExecution": 3}, eventTime={}))
     assert place.catalog.epochs.of("totals") == []
@@ -125,7 +147,7 @@ def test_of_an_idle_query_spark_tells_nothing_but_that(place: Place) -> None:
 
 def test_rows_are_counted_on_over_drivers(place: Place) -> None:
     place.hear(progress(4, 100))
-    later = Figures(place.catalog.epochs, place.generation, 3, place.lifecycle, place.backlog)
+    later = Figures(place.catalog.epochs, place.generation, 3, place.lifecycle, place.backlog, None)
     event: Any = SimpleNamespace(progress=SimpleNamespace(json=json.dumps(progress(5, 1))))
     later.onQueryProgress(event)
     assert place.catalog.epochs.of("totals")[-1].rows_total == 101
@@ -133,7 +155,7 @@ def test_rows_are_counted_on_over_drivers(place: Place) -> None:
 
 def test_figures_that_cannot_be_recorded_do_not_end_the_query(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     place.figures = Figures(
-        place.catalog.epochs, replace(place.generation, job="gone"), 3, place.lifecycle, place.backlog
+        place.catalog.epochs, replace(place.generation, job="gone"), 3, place.lifecycle, place.backlog, None
     )
     place.hear(progress(4, 100))
     assert "the figures of batch 4 are not recorded" in caplog.text
