@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, func, insert, select, update
 
 from statecore.catalog import tables
+from statecore.catalog.audit import record_change
 from statecore.catalog.queries import one
 from statecore.catalog.records import DecisionRecord, DecisionState, PolicyRecord, RescaleMethod
 from statecore.catalog.transactions import Transactions
@@ -53,9 +54,38 @@ class Policies:
             else:
                 changes = update(policies).where(policies.c.job == job)
                 connection.execute(changes.values(version=policy.version + 1, **values))
-            policy = _find_policy(connection, job)
-            assert policy is not None
-            return policy
+            made = _find_policy(connection, job)
+            assert made is not None
+            self._audit(connection, policy, made)
+            return made
+
+    def switch(self, job: str, *, enabled: bool, who: str | None = None) -> PolicyRecord:
+        """Turn a job's policy on or off; its settings and its memory stay.
+
+        Args:
+            job: Name of the job.
+            enabled: Whether it is on.
+            who: The person, for the audit; None for this program's user.
+
+        Raises:
+            UnknownRecordError: The job has no policy.
+
+        """
+        with self._transactions.write_job(job) as connection:
+            before = _find_policy(connection, job)
+            if before is None:
+                raise UnknownRecordError(
+                    f"found no policy of job {job!r}; expected one; set its limits with `statecore policy set {job}`"
+                )
+            if before.enabled == enabled:
+                return before
+            now_ms = self._transactions.now_ms_in(connection)
+            values = {"enabled": enabled, "updated_ms": now_ms, "version": before.version + 1}
+            connection.execute(update(policies).where(policies.c.job == job).values(**values))
+            after = _find_policy(connection, job)
+            assert after is not None
+            self._audit(connection, before, after, who)
+            return after
 
     def find(self, job: str) -> PolicyRecord | None:
         """Return a job's policy, or None when it has none."""
@@ -158,6 +188,15 @@ class Policies:
     def end_decision(self, number: int, state: DecisionState, outcome: str = "") -> DecisionRecord:
         """Record that a decision is ``done``, or why it was ``refused`` or ``failed``; the first end stays."""
         return self._change_decision(number, {"state": state, "outcome": outcome}, only=("open", "triggered"))
+
+    def _audit(
+        self, connection: Connection, before: PolicyRecord | None, after: PolicyRecord, who: str | None = None
+    ) -> None:
+        """Write a line of the audit if the policy's state has changed."""
+        states = [None if before is None else before.state, after.state]
+        if states[0] != states[1]:
+            now_ms = self._transactions.now_ms_in(connection)
+            record_change(connection, after.job, {"policy": states}, who or self._transactions.who, now_ms)
 
     def _replace_memory(
         self,

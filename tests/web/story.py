@@ -14,6 +14,8 @@ from typing import Self
 
 from statecore.catalog import (
     Catalog,
+    DataflowNode,
+    DataflowRecord,
     EpochRecord,
     KeyGroupsRecord,
     OperatorFigures,
@@ -46,6 +48,13 @@ STEPS = {
 }  # fmt: skip
 DOWNTIME_MS = 28_700
 REFUSED = "autoscale__1"
+DATAFLOW = (
+    DataflowNode("source", "flights", "kafka"),
+    DataflowNode("source", "rules", "FileSource[/in/rules]"),
+    DataflowNode("operator", "by_tail", "DelaysByTail", (("source", "flights"), ("source", "rules"))),
+    DataflowNode("sink", "alerts", "KafkaSink", (("operator", "by_tail"),)),
+    DataflowNode("sink", "late", "ParquetSink of 'late'", (("operator", "by_tail"),)),
+)
 _EPOCH_MS = 5_000
 _MINUTE_MS = 60_000
 
@@ -178,6 +187,7 @@ class Story:
         catalog.clusters.report("local", ready_workers=2)
         catalog.generations.end(FLIGHTS, generation, state="stopped")
         generation = self._generation(FLIGHTS)
+        catalog.epochs.record_dataflow(DataflowRecord(FLIGHTS, generation, DATAFLOW, "http://driver:4040"))
         self._epochs(generation, until=0, rate=8_200, parallelism=4)
         self._commit(self._epoch - 1, 4)
         policy = catalog.policies.find(FLIGHTS)
@@ -216,7 +226,7 @@ class Story:
                 catalog.runs.mark_step(run, step, ended=True)
             catalog.savepoints.record(
                 f"s3://streams/{FLIGHTS}/savepoints/{run}/manifest.json", job=FLIGHTS, lineage=1, epoch=self._epoch,
-                parallelism=new, reason=reason,
+                parallelism=new, reason=reason, bytes=61_000_000, asked_ms=self._clock.now_ms() - 1_200,
             )  # fmt: skip
         return catalog.runs.finish(run, error=error)
 
@@ -303,7 +313,7 @@ def record_epoch(
         "by_tail",
         rows=(rows // parallelism,) * parallelism,
         load_ms=(1,) * parallelism,
-        process_ms=(int(run_ms * 0.6),) * parallelism,
+        process_ms=(int(run_ms * 0.6), *(int(run_ms * 0.4),) * (parallelism - 1)),
         write_ms=(int(run_ms * 0.2),) * parallelism,
         cached_key_groups=(MAX_PARALLELISM // parallelism,) * parallelism,
         key_groups=(MAX_PARALLELISM // parallelism,) * parallelism,
@@ -320,7 +330,9 @@ def record_epoch(
                 "run": run_ms, "commit": duration_ms * 0.04, "publish": duration_ms * 0.1, "read": run_ms * 0.15,
                 "transfer": run_ms * 0.05, "process": run_ms * 0.6,
             },
-            cache_hits=parallelism, subtasks=parallelism, backlog=(backlog,),
+            cache_hits=parallelism, subtasks=parallelism, backlog=(backlog,), rows_out=rows // 40,
+            source_rows={"flights": rows, "rules": 0}, sink_rows={"alerts": rows // 40},
+            publish_ms={"alerts": duration_ms * 0.1}, state_rows=sum(spread), state_bytes=sum(sizes),
         ),
         operators=[figures],
         key_groups=[sample] if number % 8 == 0 else [],

@@ -16,20 +16,28 @@ from statecore_airflow.hooks.settings import permissions_per_job
 DAG = "rescale"
 
 may_read = requires_access_dag("GET", param_dag_id=DAG)
+TRIGGERED = ("rescale", "start", "stop", "upgrade", "savepoints", "catch_up", "autoscale")
+"""The DAGs that the page of a job triggers, and ``autoscale``, whose policies it turns on and off."""
+
+may_trigger = {dag: requires_access_dag("POST", DagAccessEntity.RUN, dag) for dag in TRIGGERED}
 may_read_logs = requires_access_dag("GET", DagAccessEntity.TASK_LOGS, DAG)
-may_rescale = requires_access_dag("POST", DagAccessEntity.RUN, DAG)
+may_rescale = may_trigger[DAG]
 
 
-def _is_rescaler(request: Request, user: GetUserDep) -> bool:
-    """Return whether the user may trigger a rescale; the page enables its button accordingly."""
+def _triggerable(request: Request, user: GetUserDep) -> list[str]:
+    """Return the DAGs that the user may trigger; the page enables its buttons accordingly."""
+    return [dag for dag in TRIGGERED if _is_allowed(dag, request, user)]
+
+
+def _is_allowed(dag: str, request: Request, user: BaseUser) -> bool:
     try:
-        may_rescale(request, user)
+        may_trigger[dag](request, user)
     except HTTPException:
         return False
     return True
 
 
-IsRescaler = Annotated[bool, Depends(_is_rescaler)]
+Triggerable = Annotated[list[str], Depends(_triggerable)]
 
 
 def _readable(user: GetUserDep) -> Callable[[str], bool]:

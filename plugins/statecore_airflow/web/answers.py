@@ -54,6 +54,8 @@ class Savepoint(Answer):
     parallelism: int
     created_ms: int
     reason: str
+    bytes: int | None
+    took_ms: int | None
 
 
 class Backlog(Answer):
@@ -179,8 +181,9 @@ class Change(Answer):
 
 
 class RescaleRun(Change):
-    """A rescale run, with its steps in order of their start."""
+    """A rescale run, with its steps in order of their start; ``artifact`` is the job file that an upgrade moves to."""
 
+    artifact: str | None
     state: RescaleState
     aborted_by: str | None
     error: str | None
@@ -193,6 +196,15 @@ class RescaleRun(Change):
     def _by_start(cls, steps: Mapping[str, StepTimes]) -> list[Step]:
         made = [Step(name=name, started_ms=at.started_ms, ended_ms=at.ended_ms) for name, at in steps.items()]
         return sorted(made, key=lambda step: (step.started_ms is None, step.started_ms))
+
+
+class PolicyRequest(BaseModel):
+    """Turn a job's policy on or off."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    enabled: bool
 
 
 class AbortRequest(BaseModel):
@@ -244,17 +256,23 @@ class StateOfOperator(Answer):
 
 
 class JobAnswer(Answer):
-    """Everything on a job's page except the charts, and what the user may do; lists have the newest first.
+    """How a job stands, its history, and what the user may do; lists have the newest first.
 
     Attributes:
+        triggerable: The DAGs that the user may trigger.
+        may_abort: Whether the user may abort a run.
+        may_set_policy: Whether the user may turn the policy on and off.
+        ui_url: Address of Spark's pages about the running driver; None without one.
         partitions: Those with the most waiting first.
         partitions_total: How many there are; the page lists some.
 
     """
 
     now_ms: int
-    is_rescaler: bool
+    triggerable: list[str]
     may_abort: bool
+    may_set_policy: bool
+    ui_url: str | None
     job: JobSummary
     sources: list[Backlog]
     partitions: list[TopicPartition]
@@ -377,6 +395,19 @@ class QueryPlanAnswer(Answer):
     to_parallelism: int
     lines: list[str]
     downtime: Downtime | None
+    refusal: str | None
+
+
+class ChangePlanAnswer(Answer):
+    """What another change will do, in sentences.
+
+    Attributes:
+        refusal: Why it would be refused now; None when it would not.
+
+    """
+
+    now_ms: int
+    lines: list[str]
     refusal: str | None
 
 

@@ -110,7 +110,7 @@ def _marks(catalog: Catalog, name: str, since_ms: int) -> list[Mark]:
         Mark(
             at_ms=run.created_ms,
             kind=f"rescale {run.state}",
-            text=f"{run.from_parallelism} → {run.to_parallelism}",
+            text=f"{run.from_parallelism} → {run.to_parallelism}" if run.artifact is None else "upgrade",
         )
         for run in catalog.runs.of(name, limit=_MARKED)
         if run.created_ms >= since_ms

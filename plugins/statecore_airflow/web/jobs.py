@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from fastapi import APIRouter
 
-from statecore.catalog import TopicsRecord
-from statecore.operations.status.job_status import job_status
-from statecore_airflow.web.access import IsChangeable, IsReadable, IsRescaler, JobName
+from statecore.catalog import Catalog, TopicsRecord
+from statecore.operations.status.job_status import JobStatus, job_status
+from statecore_airflow.web.access import IsChangeable, IsReadable, JobName, Triggerable
 from statecore_airflow.web.answers import (
     Backlog,
     Decision,
@@ -34,15 +36,17 @@ def get_jobs(catalog: CatalogDep, is_readable: IsReadable) -> JobsAnswer:
 
 
 @router.get("/api/job")
-def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_changeable: IsChangeable) -> JobAnswer:
-    """Return everything on a job's page except the charts."""
+def get_job(name: JobName, catalog: CatalogDep, triggerable: Triggerable, is_changeable: IsChangeable) -> JobAnswer:
+    """Return how a job stands, its history, and what the user may do."""
     status = job_status(catalog, catalog.jobs.get(name))
     partitions = _partitions(status.topics)
     backlog, epoch, policy = status.figures.backlog, status.figures.epoch, status.policy
     return JobAnswer(
         now_ms=status.now_ms,
-        is_rescaler=is_rescaler,
-        may_abort=is_rescaler and is_changeable(name),
+        triggerable=triggerable,
+        may_abort="rescale" in triggerable and is_changeable(name),
+        may_set_policy="autoscale" in triggerable and is_changeable(name),
+        ui_url=_ui_url(catalog, status),
         job=summary(status, sent_alerts(catalog)),
         sources=[Backlog.model_validate(each) for each in (backlog.sources if backlog else ())],
         partitions=partitions[:_LISTED],
@@ -53,8 +57,17 @@ def get_job(name: JobName, catalog: CatalogDep, is_rescaler: IsRescaler, is_chan
         rescales=[RescaleRun.model_validate(each) for each in catalog.runs.of(name, limit=_LISTED)],
         policy=None if policy is None else Policy.model_validate(policy),
         decisions=[Decision.model_validate(each) for each in catalog.policies.decisions(name, limit=_LISTED)],
-        generations=[Generation.model_validate(each) for each in status.generations],
+        generations=[Generation.model_validate(each) for each in catalog.generations.of(name, limit=_LISTED)],
     )
+
+
+def _ui_url(catalog: Catalog, status: JobStatus) -> str | None:
+    """Return the address of Spark's pages about the running driver."""
+    dataflow, newest = catalog.epochs.dataflow(status.job.name), status.generation
+    if dataflow is None or newest is None or not status.alive or dataflow.generation != newest.generation:
+        return None
+    # A driver has written it: nothing that a browser would run.
+    return dataflow.ui_url if urlsplit(dataflow.ui_url or "").scheme in ("http", "https") else None
 
 
 def _partitions(topics: TopicsRecord | None) -> list[TopicPartition]:

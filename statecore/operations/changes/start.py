@@ -65,7 +65,13 @@ class StartJob(Step):
     def end(self) -> None:
         """End; there is no run to record it in."""
 
-    def _record(self) -> None:
+    def check(self) -> None:
+        """Refuse a size that the job cannot have.
+
+        Raises:
+            ConfigurationError: The job runs at another parallelism, or cannot have this size.
+
+        """
         job = self.change.catalog.jobs.get(self.change.job)
         if job.desired_state == "running" and self.parallelism not in (None, job.parallelism):
             raise ConfigurationError(
@@ -79,6 +85,10 @@ class StartJob(Step):
         if self.parallelism is not None:
             check_parallelism(self.parallelism, job.max_parallelism, f" of job {job.name!r}")
         check_workers(self.change.catalog.clusters, job, self.workers)
+
+    def _record(self) -> None:
+        self.check()
+        job = self.change.catalog.jobs.get(self.change.job)
         if job.cluster is not None and self.workers is not None:
             self.change.catalog.clusters.set_desired_workers(job.cluster, self.workers)
         if self.accept_lost_records:

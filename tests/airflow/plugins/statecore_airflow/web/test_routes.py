@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from statecore.catalog import Catalog, SystemClock
+from statecore.catalog import Catalog, DataflowRecord, SystemClock
 from statecore.operations.status.finding import Alert
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.plan import plan_rescale
@@ -21,7 +21,8 @@ from tests.web.story import DOWNTIME_MS, FLIGHTS, MAX_PARALLELISM, REASON, REFUS
 
 HTML = {"Accept": "text/html"}
 ABORT = "/statecore/api/abort"
-PARAMETERS: dict[str, Any] = {"name": FLIGHTS, "parallelism": 8}
+POLICY = "/statecore/api/policy"
+PARAMETERS: dict[str, Any] = {"name": FLIGHTS, "parallelism": 8, "artifact": "/jobs/new.py", "lineage": 1, "epoch": 300}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def test_no_route_shows_anything_without_login_or_permission(airflow_app: Any, v
         # A mounted app, such as one for static files, would bypass the permission check.
         assert isinstance(route, APIRoute), route
         path = _path(route)
-        if path == ABORT:
+        if path in (ABORT, POLICY):
             continue
         assert visitor.get(path, role=None, **PARAMETERS).status_code == 401, path
         assert visitor.get(path, role="stranger", **PARAMETERS).status_code == 403, path
@@ -126,7 +127,7 @@ def test_no_route_shows_anything_without_login_or_permission(airflow_app: Any, v
         assert sent.status_code == 307 and sent.headers["location"].startswith("/auth/login?next="), path
         as_user = visitor.get(path, role="user", **PARAMETERS)
         assert as_user.status_code == 200, (path, as_user.text)
-        expected = 403 if path == "/statecore/api/plan" else 200
+        expected = 403 if path.startswith("/statecore/api/plan") else 200
         assert visitor.get(path, role="viewer", **PARAMETERS).status_code == expected, path
 
 
@@ -168,7 +169,11 @@ def test_with_permissions_per_job_who_may_only_read_a_job_aborts_none_of_its_run
     answer = visitor.post(ABORT, "user", body, **{"Content-Type": "application/json"})
     assert answer.status_code == status, answer.text
     found = visitor.ask("job", role="user", name=FLIGHTS)
-    assert (found["is_rescaler"], found["may_abort"]) == (True, "PUT" in allowed)
+    assert ("rescale" in found["triggerable"], found["may_abort"]) == (True, "PUT" in allowed)
+    assert found["may_set_policy"] == ("PUT" in allowed)
+    on = json.dumps({"name": FLIGHTS, "enabled": True}).encode()
+    answer = visitor.post(POLICY, "user", on, **{"Content-Type": "application/json"})
+    assert answer.status_code == (200 if "PUT" in allowed else 403), answer.text
     assert not visitor.ask("job", role="viewer", name=FLIGHTS)["may_abort"]
 
 
@@ -176,9 +181,32 @@ def _query(dependant: Any) -> list[Any]:
     return [*dependant.query_params, *(each for inner in dependant.dependencies for each in _query(inner))]
 
 
-def test_one_route_changes_something(airflow_app: Any) -> None:
+def test_two_routes_change_something(airflow_app: Any) -> None:
     changing = {(_path(route), *route.methods) for route in _routes(airflow_app) if route.methods != {"GET"}}
-    assert changing == {(ABORT, "POST")}
+    assert changing == {(ABORT, "POST"), (POLICY, "POST")}
+
+
+def test_a_policy_is_switched_by_who_may_trigger_autoscale_and_by_no_other_site(
+    airflow_app: Any, catalog: Catalog, job: str
+) -> None:
+    visitor = Visitor(airflow_app)
+    catalog.policies.set(job, {"max_parallelism": 8})
+    off = json.dumps({"name": job, "enabled": False}).encode()
+    json_type = {"Content-Type": "application/json"}
+    for role, status in ((None, 401), ("stranger", 403), ("viewer", 403)):
+        assert visitor.post(POLICY, role, off, **json_type).status_code == status, role
+    assert visitor.post(POLICY, "user", off).status_code == 415
+    assert visitor.post(POLICY, "user", off, **json_type, **{"Sec-Fetch-Site": "cross-site"}).status_code == 403
+    policy = catalog.policies.find(job)
+    assert policy is not None and policy.enabled
+    assert visitor.post(POLICY, "user", off, **json_type).status_code == 200
+    policy = catalog.policies.find(job)
+    assert policy is not None and (policy.enabled, policy.settings) == (False, {"max_parallelism": 8})
+    line = visitor.ask("definition", name=job)["audit"][0]
+    assert (line["on_behalf_of"], line["change"]) == ("a_user (Airflow)", {"policy": ["on", "off"]})
+    catalog.jobs.register("bare", artifact="a", store="/s", master_url="local", parallelism=1, max_parallelism=8)
+    none = json.dumps({"name": "bare", "enabled": True}).encode()
+    assert visitor.post(POLICY, "user", none, **json_type).status_code == 404
 
 
 def test_a_run_is_aborted_by_who_may_trigger_it_and_by_no_other_site(
@@ -292,7 +320,10 @@ def test_a_jobs_settings_which_may_hold_passwords_are_never_shown(airflow_app: A
 
 def test_a_jobs_page_knows_its_history_and_whether_who_looks_may_rescale(visitor: Visitor) -> None:
     found = visitor.ask("job", name=FLIGHTS)
-    assert not found["is_rescaler"] and visitor.ask("job", role="user", name=FLIGHTS)["is_rescaler"]
+    assert found["triggerable"] == []
+    every = ["rescale", "start", "stop", "upgrade", "savepoints", "catch_up", "autoscale"]
+    assert visitor.ask("job", role="user", name=FLIGHTS)["triggerable"] == every
+    assert found["savepoints"][0]["bytes"] == 61_000_000 and found["savepoints"][0]["took_ms"] == 1_200
     newest = found["rescales"][0]
     assert (newest["run_id"], newest["state"], newest["reason"]) == ("manual__drain", "done", REASON)
     assert [step["name"] for step in newest["steps"]][:2] == ["grow_cluster", "stop_with_savepoint"]
@@ -355,8 +386,84 @@ def test_a_policy_that_observes_is_told_as_such(catalog: Catalog, job: str) -> N
     from statecore_airflow.web.jobs import get_job
 
     catalog.policies.set(job, {"max_parallelism": 8, "observe": True})
-    policy = get_job(job, catalog, False, lambda _: False).policy
+    policy = get_job(job, catalog, [], lambda _: False).policy
     assert policy is not None and (policy.enabled, policy.state) == (True, "observes")
+
+
+def test_the_dataflow_comes_with_what_arrives_what_is_read_and_who_is_busiest(
+    visitor: Visitor, flights: Catalog
+) -> None:
+    found = visitor.ask("dataflow", name=FLIGHTS)
+    nodes = {each["name"]: each for each in found["nodes"]}
+    assert list(nodes) == ["flights", "rules", "by_tail", "alerts", "late"]
+    source = nodes["flights"]
+    assert source["rows_in"] == pytest.approx(2_000, rel=0.1) and source["rows_out"] == pytest.approx(2_000, rel=0.1)
+    assert source["backlog"]["records"] == 0
+    assert nodes["by_tail"]["inputs"] == [["source", "flights"], ["source", "rules"]]
+    work = nodes["by_tail"]["work"]
+    assert (work["subtasks"], work["busiest"]) == (4, 0) and work["busy_ratio"] > 1.1
+    assert nodes["alerts"]["rows_out"] > 0 and nodes["alerts"]["took_ms"] > 0
+    assert nodes["late"]["rows_out"] == 0 and nodes["late"]["took_ms"] is None
+    assert found["drained_in_ms"] == 0
+    newest = flights.epochs.of(FLIGHTS, limit=1)[0]
+    assert len(found["epochs"]) == 50 and found["epochs"][0]["epoch"] == newest.epoch
+    assert found["epochs"][0]["phases"] == newest.phases
+    (operator,) = visitor.ask("subtasks", name=FLIGHTS, lineage=1, epoch=newest.epoch)["operators"]
+    assert (operator["uid"], [each["subtask"] for each in operator["subtasks"]]) == ("by_tail", [0, 1, 2, 3])
+    none = visitor.get("/statecore/api/subtasks", name=FLIGHTS, lineage=7, epoch=1)
+    assert none.status_code == 404 and "expected one of the newest thousand" in none.json()["detail"]
+    of_nothing = visitor.ask("dataflow", name="sessions")
+    assert (of_nothing["nodes"], of_nothing["epochs"], of_nothing["drained_in_ms"]) == ([], [], None)
+
+
+def test_sparks_own_pages_are_linked_while_the_driver_runs_and_only_on_the_web(catalog: Catalog, job: str) -> None:
+    from statecore_airflow.web.jobs import get_job
+
+    def linked() -> str | None:
+        return get_job(job, catalog, [], lambda _: False).ui_url
+
+    for url in ("http://driver:4040", "javascript:alert(1)", None):
+        number = catalog.generations.claim(job, log_path="/l").generation
+        catalog.generations.heartbeat(job, number)
+        assert linked() is None  # of the driver before
+        catalog.epochs.record_dataflow(DataflowRecord(job, number, (), url))
+        assert linked() == (url if url == "http://driver:4040" else None)
+        catalog.generations.end(job, number, state="stopped")
+        assert linked() is None
+
+
+def test_how_a_job_is_registered_is_shown_without_its_secrets(catalog: Catalog, job: str, visitor: Visitor) -> None:
+    found = visitor.ask("definition", name=FLIGHTS)
+    assert found["settings"] == {"password": "***"}
+    assert found["registered"]["Job file"] == f"/jobs/{FLIGHTS}.py"
+    assert found["policy"]["max_parallelism"] == 8
+    assert found["audit"][0]["change"]["parallelism"] == [2, 4]
+
+
+def test_what_a_change_will_do_is_said_before_and_why_it_would_be_refused(visitor: Visitor, flights: Catalog) -> None:
+    def plan(dag: str, name: str = FLIGHTS, **query: Any) -> tuple[str, str | None]:
+        found = visitor.ask(f"plan/{dag}", role="user", name=name, **query)
+        return " ".join(found["lines"]), found["refusal"]
+
+    said, refusal = plan("stop")
+    assert "writes a savepoint, and ends" in said and refusal is None
+    assert plan("stop", "clicks")[0] == "The job is stopped already; a stop changes nothing."
+    said, refusal = plan("start", "clicks", parallelism=4)
+    assert "at parallelism 4" in said and refusal is None
+    assert "max parallelism 128" in str(plan("start", "clicks", parallelism=129)[1])
+    assert "found job 'flight_delays' running at parallelism 4" in str(plan("start", parallelism=9)[1])
+    assert plan("savepoints")[1] is None
+    assert "found no live driver of job 'clicks'" in str(plan("savepoints", "clicks")[1])
+    said, refusal = plan("catch_up")
+    assert said.startswith("Now: parallelism 4") and "To drain with: parallelism" in said and refusal is None
+    assert "found 3 workers asked for job 'sessions'" in str(plan("catch_up", "sessions", workers=3)[1])
+    said, refusal = plan("upgrade", artifact="/jobs/new.py")
+    assert f"Now the job runs /jobs/{FLIGHTS}.py." in said and refusal is None
+    assert "expected an absolute path or a URL" in str(plan("upgrade", artifact="new.py")[1])
+    assert "found job 'clicks' stopped" in str(plan("upgrade", "clicks", artifact="/jobs/new.py")[1])
+    # Another run changes this one.
+    for dag in ("stop", "start", "catch_up", "upgrade"):
+        assert "manual__payments" in str(plan(dag, "payments", artifact="/new.py")[1]), dag
 
 
 def test_rows_per_key_group_come_with_the_borders_of_the_subtasks(visitor: Visitor) -> None:
