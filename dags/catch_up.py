@@ -35,7 +35,7 @@ with DAG(
             maximum=32768,
             title="Parallelism",
             description="Number of subtasks to drain with. Empty: as many as drain in time, within the limits of the "
-            "job's policy; its upper limit if nothing can be estimated.",
+            "job's policy, and its upper limit if nothing can be estimated; without a policy twice as many as now.",
         ),
         "workers": Param(
             None,

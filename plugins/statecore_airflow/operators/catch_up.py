@@ -11,13 +11,11 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow.utils.state import TaskInstanceState
 
 from statecore.catalog import Catalog
-from statecore.operations.autoscaling.figures import figures_of
 from statecore.operations.changes import require_free
-from statecore.policy import DrainEstimate, estimate_drain
 from statecore_airflow.hooks.settings import CATALOG_CONNECTION
 from statecore_airflow.operators.base import CatalogOperator, open_catalog
 from statecore_airflow.operators.trigger_rescale import TriggerRescaleOperator
-from statecore_airflow.params.catch_up import CatchUpRequest, JobSize, present_size
+from statecore_airflow.params.catch_up import CatchUpRequest, JobSize, drain_plan, drain_words, present_size
 
 
 class EstimateDrainOperator(CatalogOperator):
@@ -33,13 +31,12 @@ class EstimateDrainOperator(CatalogOperator):
         with self.catalog() as catalog:
             # While another run changes the job, its present size is not the one to go back to.
             require_free(catalog, self.job, context["run_id"])
-            figures = figures_of(catalog, self.job, catalog.now_ms())
-            present, after = present_size(catalog, self.job), request.size(catalog, figures)
+            plan = drain_plan(catalog, request)
             before = _size_before(catalog, self.job, context["run_id"])
-        now, then = estimate_drain(figures, present.parallelism), estimate_drain(figures, after.parallelism)
-        for title, size, estimate in (("now", present, now), ("to drain with", after, then)):
-            self.log.info("%s", describe(title, size, estimate))
-        why = request.reason or f"{_duration(then)} instead of {_duration(now)} to drain"
+        for line in plan.lines():
+            self.log.info("%s", line)
+        after, now, then = plan.after, plan.now, plan.then
+        why = request.reason or f"{drain_words(then)} instead of {drain_words(now)} to drain"
         out = _conf(request, after, f"catch_up {context['run_id']}: {why}; {then.based_on}")
         back = _conf(request, before, f"catch_up {context['run_id']}")
         if after == before:
@@ -50,7 +47,7 @@ class EstimateDrainOperator(CatalogOperator):
         context["ti"].xcom_push(key="scale_back", value=back)
         return {
             "job": self.job,
-            "now": {**dataclasses.asdict(present), **dataclasses.asdict(now)},
+            "now": {**dataclasses.asdict(plan.present), **dataclasses.asdict(now)},
             "after": {**dataclasses.asdict(after), **dataclasses.asdict(then)},
         }
 
@@ -107,25 +104,6 @@ def _size_before(catalog: Catalog, job: str, run: str) -> JobSize:
             break
         size = JobSize(rescale.from_parallelism, rescale.from_workers)
     return size
-
-
-def describe(title: str, size: JobSize, estimate: DrainEstimate) -> str:
-    """Return an estimate in words."""
-    workers = "" if size.workers is None else f", {size.workers} workers"
-    return f"{title}: parallelism {size.parallelism}{workers}: {_duration(estimate)}; {estimate.based_on}"
-
-
-def _duration(estimate: DrainEstimate) -> str:
-    if estimate.drains is None:
-        return "unknown time"
-    if estimate.seconds is None or estimate.at_least_s is None:
-        return "never"
-    most = "never" if estimate.at_most_s is None else _minutes(estimate.at_most_s)
-    return f"{_minutes(estimate.seconds)} ({_minutes(estimate.at_least_s)} to {most})"
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _conf(request: CatchUpRequest, size: JobSize, reason: str) -> dict[str, Any]:

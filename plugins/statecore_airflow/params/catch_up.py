@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from statecore.catalog import Catalog
-from statecore.errors import ConfigurationError
+from statecore.operations.autoscaling.figures import figures_of
 from statecore.operations.resizing import check_workers
-from statecore.policy import Figures, estimate_drain, policy_settings
+from statecore.policy import DrainEstimate, Figures, estimate_drain, policy_settings
 from statecore_airflow.params.base import DagParams
 
 
@@ -26,7 +26,8 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
 
     Attributes:
         job: Name of the job.
-        parallelism: Parallelism while draining; None for the smallest that drains in time.
+        parallelism: Parallelism while draining; None for the smallest that drains in time within the limits of the
+            job's policy, or without a policy twice the present one.
         workers: Workers while draining; None to keep the policy's subtasks per worker, or the present ratio.
         within_minutes: Time in which to drain, if ``parallelism`` is None.
         backlog: Rows up to which the backlog counts as drained.
@@ -53,23 +54,20 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
         """Return the size for draining.
 
         Raises:
-            ConfigurationError: No parallelism is given and the job has no policy to limit one, or workers are given for
-                a job without a cluster.
+            ConfigurationError: Workers are given for a job without a cluster.
 
         """
         check_workers(catalog.clusters, catalog.jobs.get(self.job), self.workers)
         policy = catalog.policies.find(self.job)
         settings = None if policy is None else policy_settings(policy.settings)
         parallelism = self.parallelism
-        if parallelism is None:
-            if settings is None:
-                raise ConfigurationError(
-                    f"found neither a parallelism for draining job {self.job!r} nor a policy; expected one of them, "
-                    "because nothing else limits the parallelism; give a parallelism, or set limits with "
-                    f"`statecore policy set {self.job} --off --max-parallelism …`"
-                )
+        if parallelism is None and settings is None:
+            # Nobody has said how large the job may become.
+            parallelism = min(2 * figures.parallelism, figures.max_parallelism)
+        elif parallelism is None and settings is not None:
             sizes = settings.sizes(figures.max_parallelism, by_worker=figures.workers is not None)
             parallelism = self._as_needed(figures, sizes)
+        assert parallelism is not None
         if figures.workers is None:
             return JobSize(parallelism, None)
         per_worker = figures.parallelism / figures.workers
@@ -88,6 +86,62 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
             return min(in_time)
         # Without an estimate, or if no size drains the backlog, take the largest that the policy allows.
         return min(drained)[1] if drained else max([figures.parallelism, *sizes])
+
+
+@dataclass(frozen=True, slots=True)
+class DrainPlan:
+    """What a catch-up will do.
+
+    Attributes:
+        present: The job's size now.
+        after: The size to drain with.
+        now: Estimate at the present size.
+        then: Estimate at the size to drain with.
+
+    """
+
+    present: JobSize
+    after: JobSize
+    now: DrainEstimate
+    then: DrainEstimate
+
+    def lines(self) -> list[str]:
+        """Describe both sizes."""
+        return [describe("now", self.present, self.now), describe("to drain with", self.after, self.then)]
+
+
+def drain_plan(catalog: Catalog, request: CatchUpRequest) -> DrainPlan:
+    """Choose the size to drain with, and estimate how long that takes.
+
+    Raises:
+        ConfigurationError: See ``CatchUpRequest.size``.
+        UnknownJobError: There is no such job.
+
+    """
+    figures = figures_of(catalog, request.job, catalog.now_ms())
+    present, after = present_size(catalog, request.job), request.size(catalog, figures)
+    now, then = estimate_drain(figures, present.parallelism), estimate_drain(figures, after.parallelism)
+    return DrainPlan(present, after, now, then)
+
+
+def describe(title: str, size: JobSize, estimate: DrainEstimate) -> str:
+    """Return an estimate in words."""
+    workers = "" if size.workers is None else f", {size.workers} workers"
+    return f"{title}: parallelism {size.parallelism}{workers}: {drain_words(estimate)}; {estimate.based_on}"
+
+
+def drain_words(estimate: DrainEstimate) -> str:
+    """Return how long a backlog takes to drain, in words."""
+    if estimate.drains is None:
+        return "unknown time"
+    if estimate.seconds is None or estimate.at_least_s is None:
+        return "never"
+    most = "never" if estimate.at_most_s is None else _minutes(estimate.at_most_s)
+    return f"{_minutes(estimate.seconds)} ({_minutes(estimate.at_least_s)} to {most})"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def present_size(catalog: Catalog, job: str) -> JobSize:
