@@ -108,6 +108,22 @@ class Epochs:
         order = (epochs.c.committed_ms.desc(), epochs.c.epoch.desc())
         return self._transactions.all(query.order_by(*order).limit(limit), EpochRecord)[::-1]
 
+    def has_all_since(self, job: str, since_ms: int) -> bool:
+        """Return whether every epoch of a job since a time is still recorded, and not only rolled up."""
+        rolled, oldest = tables.rollups.c, select(func.min(epochs.c.committed_ms)).where(epochs.c.job == job)
+        with self._transactions.read() as connection:
+            oldest_ms = connection.execute(oldest).scalar()
+            if oldest_ms is None or since_ms >= oldest_ms:
+                return True
+            before = select(rolled.at_ms).where(
+                rolled.job == job,
+                rolled.level_ms == rollups.MINUTE_MS,
+                rolled.epochs > 0,
+                rolled.at_ms > since_ms - rollups.MINUTE_MS,
+                rolled.at_ms <= oldest_ms - rollups.MINUTE_MS,
+            )
+            return connection.execute(before.limit(1)).first() is None
+
     def subtasks(self, job: str, *, limit: int = 1) -> list[SubtasksRecord]:
         """Return the metrics of the job's subtasks in its newest epochs, in commit order."""
         query = select(subtasks).where(subtasks.c.job == job)

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from statecore.catalog import MINUTE_MS, QUARTER_MS, Catalog, Epochs, KeyGroupsRecord, OperatorFigures, SourceBacklog
+from statecore.catalog.rollups import KEPT_MS
 from statecore_airflow.web.access import JobName
 from statecore_airflow.web.answers import Mark, SeriesAnswer, Spread, SpreadAnswer
 from statecore_airflow.web.catalogs import CatalogDep
@@ -33,14 +34,16 @@ _MARKED = 50
 def get_series(
     name: JobName,
     catalog: CatalogDep,
-    minutes: Annotated[int, Query(ge=5, le=_FURTHEST, description="How far back.")] = 15,
+    minutes: Annotated[int, Query(ge=1, le=_FURTHEST, description="How far back.")] = 15,
+    until_ms: Annotated[int | None, Query(ge=0, description="End of the span; now by default.")] = None,
 ) -> SeriesAnswer:
     """Return a job's figures over time, in as many steps as a screen shows."""
     catalog.jobs.get(name)
     now_ms = catalog.now_ms()
-    step_ms = _step_ms(catalog.epochs, name, minutes)
+    end_ms = now_ms if until_ms is None else min(until_ms, now_ms)
+    step_ms = _step_ms(catalog.epochs, name, minutes, now_ms, end_ms)
     # Whole steps only: an unfinished one would look like a drop.
-    until_ms = now_ms // step_ms * step_ms
+    until_ms = end_ms // step_ms * step_ms
     since_ms = until_ms - -(-minutes * 60_000 // step_ms) * step_ms
     points = catalog.epochs.series(name, since_ms=since_ms, until_ms=until_ms, step_ms=step_ms)
     open_ms = _open_since_ms(catalog.epochs, name, now_ms)
@@ -49,7 +52,7 @@ def get_series(
     return SeriesAnswer(
         now_ms=now_ms,
         since_ms=since_ms,
-        until_ms=now_ms,
+        until_ms=end_ms,
         step_ms=step_ms,
         at_ms=[point.at_ms for point in points],
         rows_per_second=[point.rows_per_second if point.at_ms + step_ms <= open_ms else None for point in points],
@@ -74,8 +77,11 @@ def get_key_groups(name: JobName, catalog: CatalogDep) -> SpreadAnswer:
     return SpreadAnswer(now_ms=catalog.now_ms(), operators=operators)
 
 
-def _step_ms(epochs: Epochs, name: str, minutes: int) -> int:
-    """Return a step long enough for a few epochs: with too few per step, the rate would oscillate."""
+def _step_ms(epochs: Epochs, name: str, minutes: int, now_ms: int, end_ms: int) -> int:
+    """Return a step long enough for a few epochs, and no shorter than what is still known of that time.
+
+    With too few epochs per step, the rate would oscillate.
+    """
     newest = epochs.of(name, limit=10)
     apart_ms = 0
     if len(newest) > 1:
@@ -85,7 +91,15 @@ def _step_ms(epochs: Epochs, name: str, minutes: int) -> int:
     step_ms = max(minutes * 60_000 // _STEPS, wanted_ms, _UNITS_MS[-1])
     # Rounded to the nearest: eight minutes would be read from a minute's roll-ups, 1,440 of a day.
     unit_ms = next((unit_ms for unit_ms in _UNITS_MS if 2 * step_ms >= unit_ms), _UNITS_MS[-1])
+    unit_ms = max(unit_ms, _known_ms(epochs, name, now_ms, end_ms - minutes * 60_000))
     return -(-step_ms // unit_ms) * unit_ms
+
+
+def _known_ms(epochs: Epochs, name: str, now_ms: int, since_ms: int) -> int:
+    """Return the shortest unit that is still known of a job since a time."""
+    if since_ms < now_ms - KEPT_MS[MINUTE_MS]:
+        return QUARTER_MS
+    return _UNITS_MS[-1] if epochs.has_all_since(name, since_ms) else MINUTE_MS
 
 
 def _open_since_ms(epochs: Epochs, name: str, now_ms: int) -> int:

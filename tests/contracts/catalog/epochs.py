@@ -110,6 +110,20 @@ def test_of_a_jobs_figures_the_newest_are_kept_and_another_jobs_are_left_alone(
     assert len(catalog.epochs.of("other")) == len(catalog.epochs.subtasks("other")) == 1
 
 
+def test_epochs_that_are_only_rolled_up_are_known_to_be_missing(
+    catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert catalog.epochs.has_all_since(job, 0)
+    minute_ms = 60_000
+    monkeypatch.setattr(epochs, "KEPT_EPOCHS", 10)
+    for n in range(1, 101):
+        catalog.epochs.record(epoch(n, n * minute_ms))
+        if n == 50:
+            assert catalog.epochs.has_all_since(job, 0)
+    assert next(each.epoch for each in catalog.epochs.of(job)) == 91
+    assert [catalog.epochs.has_all_since(job, at * minute_ms) for at in (0, 89, 91, 95)] == [False, False, True, True]
+
+
 def test_only_the_newest_offsets_in_topics_are_kept_and_not_those_of_an_earlier_driver(
     catalog: Catalog, job: str, clock
 ) -> None:

@@ -1,7 +1,7 @@
 // The charts of a job's page, drawn with Plotly in the page's colours. Times are UTC, as in logs.
 import { DAY_MS, byId, bytes, count, milliseconds, since, utc } from "./page.js";
 
-const CONFIG = { displayModeBar: false, responsive: true };
+const CONFIG = { displayModeBar: false, responsive: true, showTips: false };
 const PHASES = ["read", "transfer", "work", "commit", "publish"];
 const BRIDGED_MS = 60_000; // a longer gap in the data breaks the line
 const LABEL_PX = 58;
@@ -14,6 +14,12 @@ function colour(name) {
 
 function axis() {
   return { gridcolor: colour("line"), linecolor: colour("line"), zeroline: false, fixedrange: true };
+}
+
+/** What an axis of counts needs beside: no line between 0 and 1. */
+function whole(values) {
+  const most = Math.max(0, ...values.filter((value) => value !== null));
+  return most < 5 ? { dtick: 1, range: [0, most + 0.3] } : {};
 }
 
 function layout(more) {
@@ -37,10 +43,11 @@ function overTime(series, title, id, more = {}) {
   const labelMs = ((x1 - x0) * LABEL_PX) / widthPx;
   const marks = series.marks.filter((mark) => mark.at_ms >= x0 && mark.at_ms <= x1);
   return layout({
-    xaxis: { ...axis(), type: "date", range: [x0, x1], tickformat: x1 - x0 > DAY_MS ? "%b %-d" : "%H:%M", tickangle: 0, nticks: Math.min(8, Math.floor(widthPx / LABEL_PX)), hoverformat: "%Y-%m-%d %H:%M:%S" },
+    dragmode: "zoom",
+    xaxis: { ...axis(), fixedrange: false, showspikes: true, spikemode: "across", spikesnap: "cursor", spikethickness: 1, spikedash: "solid", spikecolor: colour("faint"), type: "date", range: [dated(x0), dated(x1)], tickformat: x1 - x0 > DAY_MS ? "%b %-d" : "%H:%M", tickangle: 0, nticks: Math.min(8, Math.floor(widthPx / LABEL_PX)), hoverformat: "%Y-%m-%d %H:%M:%S" },
     yaxis: { ...axis(), title: { text: title, font: { size: 11 } }, rangemode: "tozero", nticks: 6 },
     shapes: marks.map((mark) => ({
-      type: "line", xref: "x", yref: "paper", x0: mark.at_ms, x1: mark.at_ms, y0: 0, y1: 1,
+      type: "line", xref: "x", yref: "paper", x0: dated(mark.at_ms), x1: dated(mark.at_ms), y0: 0, y1: 1,
       line: { color: colour(markColour(mark)), width: 1.5, dash: mark.kind.startsWith("rescale") ? "solid" : "dot" },
     })),
     annotations: grouped(marks, labelMs).map((group) => label(group, x1 - labelMs / 2)),
@@ -52,7 +59,7 @@ function overTime(series, title, id, more = {}) {
 function label(group, edgeMs) {
   const shown = group.findLast((mark) => mark.kind.startsWith("rescale")) ?? group.at(-1);
   return {
-    xref: "x", yref: "paper", x: shown.at_ms, y: 1, yanchor: "bottom", showarrow: false,
+    xref: "x", yref: "paper", x: dated(shown.at_ms), y: 1, yanchor: "bottom", showarrow: false,
     xanchor: shown.at_ms > edgeMs ? "right" : "center",
     text: escaped(shown.text + (group.length > 1 ? ` +${group.length - 1}` : "")),
     font: { size: 11, color: colour(markColour(shown)) },
@@ -92,7 +99,7 @@ function drawn(series, values) {
 function line(series, values, name, more = {}) {
   const steps = drawn(series, values);
   return {
-    x: steps.map((step) => series.at_ms[step]), y: steps.map((step) => values[step]), name, type: "scatter",
+    x: steps.map((step) => dated(series.at_ms[step])), y: steps.map((step) => values[step]), name, type: "scatter",
     mode: "lines+markers", line: { color: colour("series-1"), width: 2 }, marker: { size: 3, color: colour("series-1") },
     ...more,
   };
@@ -106,7 +113,7 @@ function bars(series, values, name, shade) {
     return (gap * series.step_ms <= BRIDGED_MS ? gap : 1) * series.step_ms;
   });
   return {
-    x: steps.map((step) => series.at_ms[step]), y: steps.map((step) => values[step]), name, type: "bar", width: reach,
+    x: steps.map((step) => dated(series.at_ms[step])), y: steps.map((step) => values[step]), name, type: "bar", width: reach,
     offset: reach.map((ms) => series.step_ms - ms), marker: { color: colour(shade), line: { width: 0 } },
   };
 }
@@ -120,8 +127,34 @@ function show(id, traces, made, newest) {
     const noData = { ...note, font: { size: 13, color: colour("faint") } };
     made = { ...made, annotations: [...made.annotations, noData], yaxis: { ...made.yaxis, range: [0, 1], showticklabels: false, title: {} } };
   }
-  return Plotly.react(chart, traces, made, CONFIG);
+  Plotly.react(chart, traces, made, CONFIG);
+  if (!joined.has(chart)) join(chart);
 }
+
+const joined = new Set(); // the charts over time: one crosshair, one range
+let zoomed = () => {};
+
+/** Call `then(fromMs, untilMs)` when a range is dragged in a chart, and with nulls at a double click. */
+export function onZoom(then) {
+  zoomed = then;
+}
+
+function join(chart) {
+  joined.add(chart);
+  const others = () => [...joined].filter((each) => each !== chart);
+  // Without an event of their own, which would come back here.
+  chart.on("plotly_hover", ({ xvals: [at] }) => others().forEach((each) => Plotly.Fx.hover(each, { xval: atMs(at) }, "xy", true)));
+  chart.on("plotly_unhover", () => others().forEach((each) => Plotly.Fx.unhover(each)));
+  chart.on("plotly_relayout", (change) => {
+    const range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+    if (range.every((each) => each !== undefined)) zoomed(...range.map(atMs));
+  });
+  chart.on("plotly_doubleclick", () => zoomed(null, null));
+}
+
+// Plotly takes numbers for local time. Texts without a zone are shown as they are.
+const dated = (ms) => new Date(ms).toISOString().slice(0, -1);
+const atMs = (date) => Date.parse(`${String(date).replace(" ", "T")}Z`);
 
 const newestOf = (values) => values.findLast((value) => value !== null) ?? null;
 
@@ -155,7 +188,8 @@ export function drawSeries(series) {
 
   const [backlog, unit, words] = backlogOf(series);
   const inWords = (n) => (unit === "bytes" ? words(n) : `${words(n)} ${unit}`);
-  show("backlog", [line(series, backlog, unit)], overTime(series, unit, "backlog"), worded(newestOf(backlog), inWords));
+  const counted = overTime(series, unit, "backlog");
+  show("backlog", [line(series, backlog, unit)], { ...counted, yaxis: { ...counted.yaxis, ...whole(backlog) } }, worded(newestOf(backlog), inWords));
 
   const [lagMs, lagUnit] = timeUnit(series.event_time_lag_ms);
   const lags = scaled(series.event_time_lag_ms, lagMs);
@@ -166,8 +200,8 @@ export function drawSeries(series) {
   show("epochs", phases, overTime(series, epochUnit, "epochs", { barmode: "stack" }), worded(newestOf(series.epoch_ms), milliseconds));
 
   const stairs = { line: { color: colour("series-1"), width: 2, shape: "hv" } };
-  const whole = { ...axis(), rangemode: "tozero", tickformat: "d", nticks: 5, title: { text: "subtasks", font: { size: 11 } } };
-  const steps = overTime(series, "subtasks", "parallelism", { yaxis: whole, height: 130 });
+  const subtasks = { ...axis(), rangemode: "tozero", tickformat: "d", nticks: 5, title: { text: "subtasks", font: { size: 11 } }, ...whole(series.parallelism) };
+  const steps = overTime(series, "subtasks", "parallelism", { yaxis: subtasks, height: 130 });
   show("parallelism", [line(series, series.parallelism, "subtasks", stairs)], steps, worded(newestOf(series.parallelism), (n) => `${n} subtasks`));
 }
 
