@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field, field_validator
 
@@ -231,6 +232,7 @@ class Generation(Answer):
 class Policy(Answer):
     """A job's policy; ``finding`` is the text of its newest evaluation, ``diagnosis`` the cause that it names."""
 
+    settings: dict[str, Any]
     enabled: bool
     state: PolicyState
     finding: str | None

@@ -33,7 +33,6 @@ class DefinitionAnswer(Answer):
         registered: Job file, store, master and what else belongs to the job, by name.
         settings: What the job file reads as ``job.settings``.
         conf: Spark configuration of its driver.
-        policy: Settings of its policy; None without one.
         audit: The newest changes, newest first.
 
     """
@@ -42,14 +41,13 @@ class DefinitionAnswer(Answer):
     registered: dict[str, str]
     settings: dict[str, str]
     conf: dict[str, str]
-    policy: dict[str, Any] | None
     audit: list[AuditLine]
 
 
 @router.get("/api/definition")
 def get_definition(name: JobName, catalog: CatalogDep) -> DefinitionAnswer:
     """Return how a job is registered, and who has changed it."""
-    job, policy = catalog.jobs.get(name), catalog.policies.find(name)
+    job = catalog.jobs.get(name)
     registered = {
         "Job file": job.artifact,
         "SHA-256 of the job file": job.artifact_sha256,
@@ -65,7 +63,6 @@ def get_definition(name: JobName, catalog: CatalogDep) -> DefinitionAnswer:
         registered={title: redacted(value) for title, value in registered.items() if value is not None},
         settings=_shown(job.settings),
         conf=_shown(job.conf),
-        policy=None if policy is None else policy.settings,
         audit=[AuditLine.model_validate(each) for each in catalog.jobs.audit(name, limit=_LISTED)],
     )
 

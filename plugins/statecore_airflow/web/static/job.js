@@ -1,13 +1,17 @@
 // The page of one job.
-import { AbortDialog } from "./abort.js";
-import { drawSeries, drawSpread } from "./charts.js";
+import { Changes } from "./changes.js";
+import { drawSeries, drawSpread, onZoom } from "./charts.js";
+import { drawDataflow } from "./dataflow.js";
+import { showAudit, showDefinition } from "./definition.js";
+import { ChangeDialog } from "./dialog.js";
+import { Epochs } from "./epochs.js";
 import {
-  AIRFLOW, age, airflowLink, ask, backlogText, byId, bytes, colour, condition, count, finding, isQuery, keepLoading, lagText, make, milliseconds, prose, renew, setClock, since, utc,
+  AIRFLOW, age, airflowLink, ask, backlogText, bothClocks, byId, bytes, colour, condition, count, finding, folded, isQuery, keepLoading, lagText, make, milliseconds, prose, renew, setClock, since, table, utc,
 } from "./page.js";
-import { RescaleDialog } from "./rescale.js";
 
 const EVERY_MS = 5_000;
 const SPREAD_EVERY_MS = 30_000;
+const DEFINITION_EVERY_MS = 30_000;
 const SERIES_EVERY_MS = 60_000; // upper limit; otherwise the series is reloaded once per step
 // How a diagnosis is coloured; all others ask for a person.
 const AILMENTS = { healthy: "running", too_small: "rescaling", too_large: "rescaling" };
@@ -15,13 +19,16 @@ const SPANS = { 15: "15 min", 60: "1 h", 360: "6 h", 1440: "24 h", 10080: "7 d",
 
 const name = new URLSearchParams(location.search).get("name") ?? "";
 const query = new URLSearchParams({ name });
-const dialog = new RescaleDialog(name);
+const epochs = new Epochs(name);
 let minutes = 15;
+let zoom = null; // a range of the past, {minutes, until_ms}, instead of the newest minutes
 let series = null;
 let seriesMs = 0;
-let seriesMinutes = null;
+let seriesKey = null; // of what was loaded
 let spreads = null;
 let spreadsMs = 0;
+let dataflow = null;
+let definitionMs = 0;
 
 byId("name").textContent = name;
 byId("log").href = `log?${query}`;
@@ -29,6 +36,21 @@ document.title = name;
 
 function tile(title, value, note) {
   return make("div", { class: "tile" }, make("h3", {}, title), make("p", { class: "value" }, value), make("p", { class: "note" }, note ?? ""));
+}
+
+/** How far the clock of who reads this is from UTC. */
+function clockWords() {
+  const aheadMinutes = -new Date().getTimezoneOffset();
+  if (aheadMinutes === 0) return "";
+  return `; your clock is ${since(Math.abs(aheadMinutes) * 60_000).replace(" 0 min", "")} ${aheadMinutes > 0 ? "ahead" : "behind"}`;
+}
+
+/** How long what waits will last at the present rates. */
+function drain({ backlog }) {
+  const waits = [backlog?.records, backlog?.files, backlog?.bytes].some(Boolean);
+  if (!waits || dataflow === null) return null;
+  const ms = dataflow.drained_in_ms;
+  return ms === null ? "not shrinking" : `gone in about ${since(ms)}`;
 }
 
 function tiles({ job, sources }) {
@@ -39,7 +61,7 @@ function tiles({ job, sources }) {
   const workers = job.workers;
   return [
     tile("Rows per second", job.rows_per_second === null ? "–" : count(job.rows_per_second), "committed in the last minute"),
-    tile("Backlog", backlogText(job.backlog), make("span", { title: perSource ?? "" }, measured, [waits, perSource].filter(Boolean).map((each) => `; ${each}`).join(""))),
+    tile("Backlog", backlogText(job.backlog), make("span", { title: perSource ?? "" }, drain(job) && `${drain(job)}; `, measured, [waits, perSource].filter(Boolean).map((each) => `; ${each}`).join(""))),
     tile("Event-time lag", lagText(job.backlog), job.backlog_ms === null ? "never measured" : age(job.backlog_ms)),
     tile("Newest epoch", job.epoch ? `#${job.epoch.epoch}` : "none yet", job.epoch ? make("span", {}, age(job.epoch.committed_ms), `, took ${milliseconds(job.epoch.duration_ms)}`) : ""),
     tile("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none", job.savepoint?.reason || (job.savepoint ? `epoch ${job.savepoint.epoch}` : "take one before any change")),
@@ -54,22 +76,16 @@ function tiles({ job, sources }) {
 /** Name a run, with a link if it is a DAG run. */
 const run = (id, page) => (page === null ? id : airflowLink(AIRFLOW + page, id));
 
-function table(headings, rows, empty) {
-  if (!rows.length) return [make("p", { class: "placeholder" }, empty)];
-  const head = make("tr", {}, ...headings.map((heading) => make("th", { scope: "col" }, heading)));
-  return [make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells.map((cell) => (cell?.tagName === "TD" ? cell : make("td", {}, cell ?? ""))))))) ];
-}
-
 function rescaleRows(runs) {
   return runs.map((each) => [
     run(each.run_id, each.page),
     condition(each.state, each.state === "running" ? "rescaling" : each.state),
-    `${each.from_parallelism} → ${each.to_parallelism}`,
+    each.artifact === null ? `${each.from_parallelism} → ${each.to_parallelism}` : make("span", { title: each.artifact }, "upgrade"),
     each.to_workers === null ? "–" : `${each.from_workers} → ${each.to_workers}`,
     each.method,
     age(each.created_ms),
     steps(each),
-    make("td", { class: "wide" }, each.error || each.reason),
+    make("td", { class: "wide" }, folded(each.error || each.reason, `run ${each.run_id}`)),
   ]);
 }
 
@@ -84,7 +100,7 @@ function steps({ steps: taken, state }) {
 function savepointRows(savepoints) {
   return savepoints.map((each) => [
     age(each.created_ms), String(each.epoch), String(each.lineage), String(each.parallelism),
-    make("td", { class: "wide" }, each.reason), make("td", { class: "path" }, each.path),
+    each.bytes === null ? "–" : bytes(each.bytes), each.took_ms === null ? "–" : milliseconds(each.took_ms), make("td", { class: "wide" }, each.reason), make("td", { class: "path" }, each.path),
   ]);
 }
 
@@ -120,8 +136,21 @@ function generationRows(generations) {
     condition(each.state),
     String(each.parallelism),
     age(each.started_ms),
-    each.ended_ms === null ? make("span", {}, "heartbeat ", age(each.heartbeat_ms)) : `ran ${since(each.ended_ms - each.started_ms)}, until ${utc(each.ended_ms)}`,
-    make("td", { class: "wide" }, each.error ?? ""),
+    each.ended_ms === null ? make("span", {}, "heartbeat ", age(each.heartbeat_ms)) : make("span", { title: bothClocks(each.ended_ms) }, `ran ${since(each.ended_ms - each.started_ms)}, until ${utc(each.ended_ms)}`),
+  ]);
+}
+
+/** What has failed, drivers and runs, the newest first. */
+function failureRows({ generations, rescales }) {
+  const drivers = generations.filter((each) => each.state === "failed").map((each) => ({
+    atMs: each.ended_ms ?? each.heartbeat_ms, text: each.error ?? "", key: `generation ${each.generation}`,
+    what: make("a", { href: `log?${new URLSearchParams({ name, generation: each.generation })}`, title: "Driver log" }, `driver, generation ${each.generation}`),
+  }));
+  const runs = rescales.filter((each) => each.state === "failed").map((each) => ({
+    atMs: each.updated_ms, text: each.error ?? "", key: `failed ${each.run_id}`, what: make("span", {}, "run ", run(each.run_id, each.page)),
+  }));
+  return [...drivers, ...runs].sort((one, other) => other.atMs - one.atMs).map((each) => [
+    age(each.atMs), each.what, make("td", { class: "wide" }, folded(each.text, each.key)),
   ]);
 }
 
@@ -131,7 +160,7 @@ function showJob(answer) {
   byId("condition").dataset.condition = colour(job);
   const well = job.condition === "stopped" ? "Stopped, as it should be; nothing to do." : "Healthy; nothing to do.";
   renew(byId("advice"), [job.findings, well], () => (job.findings.length ? job.findings.map((each) => finding(job.name, each)) : [make("p", {}, well)]));
-  renew(byId("tiles"), [job, answer.sources], () => tiles(answer));
+  renew(byId("tiles"), [job, answer.sources, dataflow?.drained_in_ms], () => tiles(answer));
   byId("topics").hidden = !answer.partitions.length;
   byId("topics-shown").textContent = answer.partitions.length < answer.partitions_total ? `the ${answer.partitions.length} fullest of ${answer.partitions_total}` : "";
   renew(byId("partitions"), answer.partitions, () =>
@@ -139,19 +168,20 @@ function showJob(answer) {
   renew(byId("rescales"), answer.rescales, () =>
     table(["Run", "State", "Parallelism", "Workers", "Method", "Started", "Steps", "Reason"], rescaleRows(answer.rescales), "No rescale yet."));
   renew(byId("savepoints"), answer.savepoints, () =>
-    table(["Taken", "Epoch", "Lineage", "Parallelism", "Reason", "Path"], savepointRows(answer.savepoints), "No savepoint yet. A rescale takes one; so does the DAG savepoints."));
+    table(["Taken", "Epoch", "Lineage", "Parallelism", "Size", "Took", "Reason", "Path"], savepointRows(answer.savepoints), "No savepoint yet. A rescale takes one; so does the DAG savepoints."));
   renew(byId("policy"), answer.policy, () => policyWords(answer.policy));
   renew(byId("decisions"), answer.decisions, () =>
     table(["Decided", "State", "Parallelism", "Workers", "Run", "Reason"], decisionRows(answer.decisions), "No decision yet."));
   byId("decisions").hidden = answer.policy === null && !answer.decisions.length;
   renew(byId("generations"), answer.generations, () =>
-    table(["Generation", "State", "Parallelism", "Started", "Ended", "Error"], generationRows(answer.generations), "The job has never run."));
-  const button = byId("rescale");
-  button.disabled = !answer.is_rescaler;
-  button.title = answer.is_rescaler ? "Shows the plan first" : "You have no permission to trigger the DAG rescale";
+    table(["Generation", "State", "Parallelism", "Started", "Ended"], generationRows(answer.generations), "The job has never run."));
+  renew(byId("failures"), [answer.generations, answer.rescales], () =>
+    table(["When", "What", "Why"], failureRows(answer), "Nothing has failed that is still known."));
+  const spark = byId("spark");
+  spark.hidden = answer.ui_url === null;
+  if (answer.ui_url !== null) spark.href = answer.ui_url;
   if (isQuery(job)) showState(answer);
-  dialog.update(job);
-  abortDialog.update(answer);
+  changes.update(answer);
 }
 
 /** State of a query of Spark's own, which counts no key groups. */
@@ -160,7 +190,7 @@ function showState({ job, state, watermark_ms: watermark }) {
   const rows = state.map((each) => [each.operator, count(each.rows), bytes(each.memory_bytes), each.disk_bytes === null ? "–" : bytes(each.disk_bytes)]);
   renew(byId("spread"), [job.checkpoint, state, watermark], () => [
     make("p", { class: "wide" }, "Checkpoint: ", make("code", {}, job.checkpoint), watermark === null ? "" : `; watermark ${utc(watermark)}`),
-    make("div", { class: "scroll listed" }, ...table(["Operator", "Rows", "Memory", "On disk"], rows, "No batch with state yet.")),
+    make("div", { class: "scroll listed", tabIndex: 0 }, ...table(["Operator", "Rows", "Memory", "On disk"], rows, "No batch with state yet.")),
   ]);
 }
 
@@ -184,10 +214,26 @@ function draw() {
   if (spreads) showSpreads(spreads);
 }
 
+function showDataflow() {
+  if (dataflow === null) return;
+  const { nodes } = dataflow;
+  const isNew = renew(byId("dataflow"), nodes, () => (nodes.length ? [] : [make("p", { class: "placeholder" }, "Not known yet. A driver tells its dataflow when it starts; a query of Spark’s own with its first batch.")]));
+  if (isNew && nodes.length) drawDataflow(byId("dataflow"), dataflow);
+  epochs.show(dataflow.epochs);
+}
+
 async function load() {
-  const [answer] = await Promise.all([ask(`api/job?${query}`), loadSeries()]);
+  const [answer, flow] = await Promise.all([ask(`api/job?${query}`), ask(`api/dataflow?${query}`), loadSeries()]);
   setClock(answer.now_ms);
+  dataflow = flow;
   showJob(answer);
+  showDataflow();
+  if (Date.now() - definitionMs >= DEFINITION_EVERY_MS) {
+    const definition = await ask(`api/definition?${query}`);
+    definitionMs = Date.now();
+    showDefinition(definition, answer.policy);
+    showAudit(definition);
+  }
   if (!isQuery(answer.job) && Date.now() - spreadsMs >= SPREAD_EVERY_MS) {
     spreads = await ask(`api/key-groups?${query}`);
     spreadsMs = Date.now();
@@ -196,27 +242,43 @@ async function load() {
 }
 
 async function loadSeries() {
-  const wanted = minutes;
-  if (wanted === seriesMinutes && Date.now() - seriesMs < Math.min(series.step_ms, SERIES_EVERY_MS)) return;
-  const loaded = await ask(`api/series?${query}&minutes=${wanted}`);
-  if (wanted !== minutes) return;
+  const wanted = zoom ?? { minutes };
+  const key = JSON.stringify(wanted);
+  if (key === seriesKey && (zoom || Date.now() - seriesMs < Math.min(series.step_ms, SERIES_EVERY_MS))) return;
+  const loaded = await ask(`api/series?${query}&${new URLSearchParams(wanted)}`);
+  if (wanted !== zoom && wanted.minutes !== minutes) return;
   series = loaded;
   seriesMs = Date.now();
-  seriesMinutes = wanted;
+  seriesKey = key;
   drawSeries(series);
 }
 
-const abortDialog = new AbortDialog(name, () => reload());
+function showRange() {
+  for (const each of byId("spans").children) each.setAttribute("aria-pressed", String(zoom === null && Number(each.dataset.minutes) === minutes));
+  byId("unzoom").hidden = zoom === null;
+  reload();
+}
+
+const changes = new Changes(name, new ChangeDialog(name, () => reload()));
 const reload = keepLoading(load, EVERY_MS);
 
 for (const [value, label] of Object.entries(SPANS)) {
-  const button = make("button", { type: "button", textContent: label, "aria-pressed": String(Number(value) === minutes) });
+  const button = make("button", { type: "button", textContent: label, "data-minutes": value });
   button.addEventListener("click", () => {
     minutes = Number(value);
-    for (const each of byId("spans").children) each.setAttribute("aria-pressed", String(each === button));
-    reload();
+    zoom = null;
+    showRange();
   });
   byId("spans").append(button);
 }
-byId("rescale").addEventListener("click", () => dialog.open());
+byId("unzoom").addEventListener("click", () => {
+  zoom = null;
+  showRange();
+});
+onZoom((fromMs, untilMs) => {
+  zoom = fromMs === null ? null : { minutes: Math.max(1, Math.ceil((untilMs - fromMs) / 60_000)), until_ms: Math.round(untilMs) };
+  showRange();
+});
+byId("clock").textContent = `UTC${clockWords()}.`;
+showRange();
 document.addEventListener("themechange", draw);

@@ -40,7 +40,7 @@ export async function ask(url, options = {}) {
   }
   if (response.ok) return response.json();
   if (response.status === 401) throw new Refusal("Your login has expired. Log in again, then return to this page.", true);
-  if (response.status === 403) throw new Refusal("You have no permission for this. Ask for access to the DAG rescale.");
+  if (response.status === 403) throw new Refusal("You have no permission for this. Ask for access to the DAG that makes this change; all that reads needs the DAG rescale.");
   throw new Refusal(await reason(response));
 }
 
@@ -106,14 +106,15 @@ function showFreshness(newestMs, isWell) {
   shown.classList.toggle("old", !isWell);
 }
 
-/** Replace an element's content only if `facts` changed; the focus stays on what has the same `data-focus`. */
+/** Replace an element's content only if `facts` changed, and return whether; focus stays on the same `data-focus`. */
 export function renew(element, facts, build) {
   const key = JSON.stringify(facts);
-  if (element.dataset.key === key) return;
+  if (element.dataset.key === key) return false;
   const focused = element.contains(document.activeElement) ? document.activeElement.dataset.focus : undefined;
   element.replaceChildren(...build());
   element.dataset.key = key;
   if (focused !== undefined) element.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
+  return true;
 }
 
 // Ages use the server's clock: the browser's may be wrong.
@@ -130,7 +131,7 @@ export const nowMs = () => Date.now() + aheadMs;
 export function age(atMs) {
   const element = make("time", {
     dateTime: new Date(atMs).toISOString(),
-    title: utc(atMs),
+    title: bothClocks(atMs),
     "data-at-ms": String(atMs),
   });
   element.textContent = `${since(nowMs() - atMs)} ago`;
@@ -147,6 +148,13 @@ setInterval(tick, TICK_MS);
 
 /** A time in the format of logs. */
 export const utc = (atMs) => `${new Date(atMs).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+
+/** A time by the format of logs, and by the clock of who reads it. */
+export function bothClocks(atMs) {
+  const at = new Date(atMs);
+  if (at.getTimezoneOffset() === 0) return utc(atMs);
+  return `${utc(atMs)}, ${at.toLocaleString("en-GB", { weekday: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" })} by your clock`;
+}
 
 /** A duration in at most two units. */
 export function since(ms) {
@@ -216,10 +224,7 @@ export function finding(job, { found, todo, alert, severity, is_new: isNew }) {
   // Half a command would be none.
   const head = text.slice(0, cut).replaceAll("`", "");
   const key = `${job} ${alert ?? found.split(/\d/)[0]}`;
-  const summary = make("summary", { "data-focus": key }, name, name && " ", mark, mark && " ", `${head} …`);
-  const shown = make("details", { class: "to-do", open: unfolded.has(key) }, summary, make("p", {}, ...prose(text)));
-  shown.addEventListener("toggle", () => (shown.open ? unfolded.add(key) : unfolded.delete(key)));
-  return shown;
+  return unfoldable(key, make("summary", { "data-focus": key }, name, name && " ", mark, mark && " ", `${head} …`), text, "to-do");
 }
 
 /** The colour of a job: that of its worst finding, else that of its driver's condition. */
@@ -228,6 +233,27 @@ export const colour = (job) => job.severity ?? job.condition;
 /** Render text with commands between backticks. */
 export function prose(text) {
   return text.split("`").map((part, place) => (place % 2 ? make("code", {}, part) : part));
+}
+
+/** A table of cells by row, or a sentence where there is none. */
+export function table(headings, rows, empty) {
+  if (!rows.length) return [make("p", { class: "placeholder" }, empty)];
+  const head = make("tr", {}, ...headings.map((heading) => make("th", { scope: "col" }, heading)));
+  return [make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows.map((cells) => make("tr", {}, ...cells.map((cell) => (cell?.tagName === "TD" ? cell : make("td", {}, cell ?? ""))))))) ];
+}
+
+/** Text that folds where it is long. */
+export function folded(text, focus) {
+  if (text.length <= FOLDED) return make("span", {}, ...prose(text));
+  const cut = text.lastIndexOf(" ", FOLDED);
+  // Half a command would be none.
+  return unfoldable(focus, make("summary", { "data-focus": focus }, `${text.slice(0, cut).replaceAll("`", "")} …`), text);
+}
+
+function unfoldable(key, summary, text, kind = "") {
+  const shown = make("details", { class: kind, open: unfolded.has(key) }, summary, make("p", {}, ...prose(text)));
+  shown.addEventListener("toggle", () => (shown.open ? unfolded.add(key) : unfolded.delete(key)));
+  return shown;
 }
 
 /**
@@ -247,7 +273,7 @@ export function airflowLink(href, ...children) {
   return link;
 }
 
-export const runPage = (run) => `${AIRFLOW}dags/rescale/runs/${encodeURIComponent(run)}`;
+export const runPage = (dag, run) => `${AIRFLOW}dags/${dag}/runs/${encodeURIComponent(run)}`;
 
 /** Return whether a job is a query of Spark's own. */
 export const isQuery = (job) => job.checkpoint !== null;

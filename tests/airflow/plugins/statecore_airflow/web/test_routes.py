@@ -334,7 +334,7 @@ def test_a_jobs_page_knows_its_history_and_whether_who_looks_may_rescale(visitor
     most, *others = (each["records"] for each in found["partitions"])
     assert most > max(others) > 0
     assert found["policy"]["enabled"] and found["policy"]["finding"].endswith("enough")
-    assert found["policy"]["state"] == "on"
+    assert (found["policy"]["state"], found["policy"]["settings"]["max_parallelism"]) == ("on", 8)
     (decision,) = found["decisions"]
     assert (decision["to_parallelism"], decision["state"], decision["run_id"]) == (4, "refused", REFUSED)
     assert decision["page"] == f"dags/rescale/runs/{REFUSED}"
@@ -371,6 +371,20 @@ def test_a_series_tells_the_outage_the_backlog_and_the_rescale(visitor: Visitor)
         ("rescale failed", "2 → 512"),
         ("decision refused", "decided 4"),
     ]
+
+
+def test_a_span_of_the_past_is_drawn_as_finely_as_it_is_known(visitor: Visitor, flights: Catalog) -> None:
+    now_ms = visitor.ask("series", name=FLIGHTS)["now_ms"]
+    past = visitor.ask("series", name=FLIGHTS, minutes=10, until_ms=now_ms - 20 * 60_000)
+    assert past["until_ms"] == now_ms - 20 * 60_000
+    assert past["step_ms"] < 60_000 and len(past["at_ms"]) >= 15
+    assert past["at_ms"][-1] < past["until_ms"] and past["at_ms"][0] >= past["until_ms"] - 11 * 60_000
+    assert max(rate or 0 for rate in past["rows_per_second"]) > 3_000
+    # Of three days ago only quarters of an hour are known.
+    long_ago = visitor.ask("series", name=FLIGHTS, minutes=60, until_ms=now_ms - 3 * 86_400_000)
+    assert long_ago["step_ms"] == 900_000
+    ahead = visitor.ask("series", name=FLIGHTS, minutes=10, until_ms=now_ms + 3_600_000)
+    assert ahead["until_ms"] <= ahead["now_ms"]
 
 
 def test_a_decision_that_was_only_observed_is_marked_as_what_would_be(catalog: Catalog, job: str) -> None:
@@ -436,7 +450,6 @@ def test_how_a_job_is_registered_is_shown_without_its_secrets(catalog: Catalog, 
     found = visitor.ask("definition", name=FLIGHTS)
     assert found["settings"] == {"password": "***"}
     assert found["registered"]["Job file"] == f"/jobs/{FLIGHTS}.py"
-    assert found["policy"]["max_parallelism"] == 8
     assert found["audit"][0]["change"]["parallelism"] == [2, 4]
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import re
+import time
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.support.waiting import wait
 from tests.web.browser import chromium, log_in, new_context
 from tests.web.server import ApiServer
 from tests.web.story import FLIGHTS, MARKUP, QUERY
 
 JOB = f"/statecore/job?name={FLIGHTS}"
+RANGE = "document.getElementById('lag').layout.xaxis.range"
 CHARTS = ["rate", "backlog", "lag", "epochs", "parallelism"]
 
 
@@ -87,6 +93,73 @@ def test_a_query_of_sparks_own_is_shown_with_what_it_has_and_asked_for_what_it_c
     dialog.locator("#field-parallelism").fill("6")
     expect(dialog.locator("#plan")).to_contain_text("3 → 6 state partitions, rewrite")
     expect(dialog.locator("#plan")).to_contain_text("Operator 0, aggregation: 3 state partitions, 12 rows")
+    assert complaints == []
+
+
+def test_charts_are_in_utc_wherever_they_are_looked_at(
+    server: ApiServer, browser: Browser, logged_in: dict[str, object]
+) -> None:
+    context = new_context(browser, storage_state=logged_in, timezone_id="Asia/Kolkata")
+    page = context.new_page()
+    page.goto(f"{server.url}{JOB}")
+    expect(page.locator("#rate .main-svg").first).to_be_visible()
+    end = page.evaluate("document.getElementById('rate').layout.xaxis.range[1]")
+    newest = page.evaluate("document.getElementById('rate').data[0].x.at(-1)")
+    for at in (end, newest):
+        ahead_s = datetime.fromisoformat(at).replace(tzinfo=UTC).timestamp() - time.time()
+        assert abs(ahead_s) < 900, at
+    expect(page.locator("#clock")).to_have_text("UTC; your clock is 5 h 30 min ahead.")
+    expect(page.locator("#savepoints time").first).to_have_attribute("title", re.compile(r" UTC, .* by your clock$"))
+    context.close()
+
+
+def test_a_range_is_dragged_in_one_chart_and_all_show_it_until_it_is_left(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}{JOB}")
+    page.get_by_role("button", name="1 h").click()
+    plot = page.locator("#rate .nsewdrag").first
+    expect(plot).to_be_attached()
+    expect(page.locator("#lag .main-svg").first).to_be_visible()
+    before = page.evaluate(RANGE)
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box is not None
+    # One crosshair over all charts.
+    page.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + box["height"] / 2)
+    expect(page.locator("#lag .hoverlayer .legend")).to_be_attached()
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.9 * box["width"], box["y"] + box["height"] / 2, steps=4)
+    page.mouse.up()
+    leave = page.get_by_role("button", name="Back to now")
+    expect(leave).to_be_visible()
+    # Playwright's own waiting would have the page evaluate text, which it does not.
+    wait(lambda: page.evaluate(RANGE)[0] > before[0], "the range in another chart")
+    leave.click()
+    expect(leave).to_be_hidden()
+    expect(page.get_by_role("button", name="1 h")).to_have_attribute("aria-pressed", "true")
+
+
+def test_the_dataflow_is_drawn_and_an_epoch_opens_its_subtasks(
+    page: Page, server: ApiServer, complaints: list[str]
+) -> None:
+    page.goto(f"{server.url}{JOB}")
+    nodes = page.locator("#dataflow .node")
+    expect(nodes).to_have_count(5)
+    expect(nodes.first).to_contain_text("arrive")
+    expect(nodes.filter(has_text="by_tail")).to_contain_text("busiest 0: 1.")
+    expect(page.locator("#dataflow path")).to_have_count(4)
+    epoch = page.locator("#epoch-list button").first
+    expect(page.locator("#epoch-list tbody tr")).to_have_count(50)
+    number = epoch.inner_text()
+    epoch.click()
+    subtasks = page.locator("#subtasks")
+    expect(subtasks).to_contain_text(f"Subtasks of epoch {number.removeprefix('#')} of lineage 1")
+    expect(subtasks.locator("tbody tr")).to_have_count(4)
+    subtasks.get_by_role("button", name="Close").click()
+    expect(subtasks).to_be_hidden()
+    expect(page.locator("#failures")).to_contain_text("found parallelism 512")
+    expect(page.locator("#definition")).to_contain_text("password")
+    expect(page.locator("#audit")).to_contain_text("parallelism 2 → 4")
+    expect(page.get_by_role("link", name="Spark UI")).to_have_attribute("href", "http://driver:4040/")
     assert complaints == []
 
 
@@ -202,13 +275,88 @@ def test_the_dialog_says_why_something_is_not_possible(page: Page, server: ApiSe
     expect(dialog.get_by_role("button", name="Rescale", exact=True)).to_be_disabled()
 
 
-def test_who_may_only_look_finds_the_button_closed(server: ApiServer, browser: Browser) -> None:
+def test_each_change_says_first_what_it_will_do_and_a_stop_is_a_run_of_its_dag(
+    page: Page, server: ApiServer, complaints: list[str]
+) -> None:
+    page.goto(f"{server.url}{JOB}")
+    dialog = page.get_by_role("dialog")
+    for button, said, focus in (
+        ("Savepoint…", "makes a savepoint of its newest epoch", "dialog-title"),
+        ("Catch up…", "To drain with: parallelism", "field-parallelism"),
+        ("Upgrade…", "Job file: ", "field-artifact"),
+        ("Stop…", "writes a savepoint, and ends", "field-reason"),
+    ):
+        page.get_by_role("button", name=button).click()
+        expect(dialog.locator("#plan")).to_contain_text(said)
+        assert page.evaluate("document.activeElement.id") == focus
+        if button != "Stop…":
+            dialog.get_by_role("button", name="Close").click()
+            expect(dialog).to_be_hidden()
+    dialog.get_by_role("button", name="Stop with savepoint").click()
+    run = dialog.locator("#outcome a")
+    expect(run).to_have_attribute("href", re.compile(f"{server.url}/dags/stop/runs/manual__"))
+    with server.client() as client:
+        found = client._request("GET", f"/dags/stop/dagRuns/{run.inner_text()}")
+    assert found is not None and found["conf"]["job"] == FLIGHTS
+    page.goto(f"{server.url}/statecore/job?name=clicks")
+    page.get_by_role("button", name="Start…").click()
+    expect(dialog.locator("#plan")).to_contain_text("The supervisor launches a driver")
+    expect(page.get_by_role("button", name="Stop…")).to_have_count(0)
+    assert complaints == []
+
+
+def test_a_policy_is_turned_off_and_on(page: Page, server: ApiServer) -> None:
+    page.goto(f"{server.url}{JOB}")
+    dialog = page.get_by_role("dialog")
+    page.get_by_role("button", name="Turn off…").click()
+    expect(dialog).to_contain_text("the policy decides nothing")
+    dialog.get_by_role("button", name="Turn off", exact=True).click()
+    expect(page.locator("#policy")).to_have_text("The job's policy is off.")
+    page.get_by_role("button", name="Turn on…").click()
+    expect(dialog).to_contain_text("between parallelism 2 and 8")
+    dialog.get_by_role("button", name="Turn on", exact=True).click()
+    expect(page.locator("#policy")).to_contain_text("Evaluated")
+
+
+def test_who_may_only_look_finds_the_buttons_closed(server: ApiServer, browser: Browser) -> None:
     context = new_context(browser)
     page = context.new_page()
     log_in(page, server, "viewer", JOB)
     expect(page.locator("#condition")).to_have_text("running")
-    expect(page.get_by_role("button", name="Rescale…")).to_be_disabled()
+    for button in ("Stop…", "Savepoint…", "Catch up…", "Upgrade…", "Rescale…", "Turn off…"):
+        expect(page.get_by_role("button", name=button)).to_be_disabled()
     context.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nobody_is_kept_out_by_how_a_page_is_made(
+    page: Page, server: ApiServer, theme: Literal["light", "dark"]
+) -> None:
+    page.emulate_media(color_scheme=theme)
+
+    def require_accessible() -> None:
+        found = Axe().run(page).response["violations"]
+        assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == []
+
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.goto(f"{server.url}/statecore/")
+        expect(page.locator("#jobs tr[data-job]")).to_have_count(6)
+        require_accessible()
+        page.goto(f"{server.url}{JOB}")
+        expect(page.locator(".strip .hm image")).to_be_visible()
+        expect(page.locator("#audit table")).to_be_attached()
+        require_accessible()
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        for button, said in (("Rescale…", "Expected downtime"), ("Upgrade…", "Job file")):
+            page.get_by_role("button", name=button).click()
+            expect(page.get_by_role("dialog").locator("#plan")).to_contain_text(said)
+            require_accessible()
+            page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    for path in (f"log?name={FLIGHTS}", "runbook"):
+        page.goto(f"{server.url}/statecore/{path}")
+        expect(page.locator("#text, #entries").first).not_to_be_empty()
+        require_accessible()
 
 
 def test_who_may_rescale_a_job_but_not_change_it_is_offered_no_abort(page: Page, server: ApiServer) -> None:
