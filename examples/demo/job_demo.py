@@ -167,13 +167,7 @@ class JobDemo:
         waiting = dict(after)
 
         def on_change(run: DagRun) -> None:
-            # `rollback` always runs, but acts only after a failed step.
-            hidden = () if run.failed_tasks else ("rollback",)
-            states = {
-                task.task_id: task.state
-                for task in run.tasks
-                if task.state not in (None, "skipped") and task.task_id not in hidden
-            }
+            states = {task.task_id: task.state for task in run.tasks if task.state not in (None, "skipped")}
             news = ", ".join(f"{task} {state}" for task, state in states.items() if shown.get(task) != state)
             shown.update(states)
             if news or run.finished:

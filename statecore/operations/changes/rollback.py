@@ -46,7 +46,7 @@ class Rollback(Step):
         if self.has_lease():
             return None
         if run is None or run.state == "done":
-            return Finding(Status.DONE, "nothing to roll back: the run has given its lease back")
+            return Finding(Status.SKIPPED, "nothing to roll back: the run has given its lease back")
         return Finding(Status.DONE, f"nothing left to roll back: {run.error}", run.error)
 
     def noting(self) -> AbstractContextManager[None]:

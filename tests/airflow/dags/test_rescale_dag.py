@@ -52,7 +52,7 @@ def test_the_dag_takes_a_running_job_to_another_parallelism_and_size(
     )
     assert run.state == "success"
     assert {task for task, state in states(run).items() if state == "skipped"} == {
-        "approval", "shrink_cluster",
+        "approval", "shrink_cluster", "rollback",
     }  # fmt: skip
     record = catalog.runs.get(run.run_id)
     assert (record.state, record.reason) == ("done", "drain the backlog")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -299,7 +300,8 @@ def through_airflow(world: World, scenario: Scenario, params: dict[str, Any]) ->
             break
     if world.catalog.runs.of(world.job):
         world.driver.refuse = None
-        run_step(RollbackOperator(job=world.job))
+        with suppress(AirflowSkipException):
+            run_step(RollbackOperator(job=world.job))
     return error
 
 

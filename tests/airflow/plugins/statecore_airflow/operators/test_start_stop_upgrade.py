@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 from statecore_airflow.operators.rollback import RollbackOperator
 from statecore_airflow.operators.step import StepOperator
 
@@ -65,7 +65,9 @@ def test_a_job_is_stopped_with_a_savepoint_and_started_again_at_another_size(
 ) -> None:
     savepoint = stop(job)
     assert catalog.jobs.get(job).desired_state == "stopped" and catalog.leases.find(job) is None
-    assert roll_back(job, "stop") is None and catalog.jobs.get(job).desired_state == "stopped"
+    with pytest.raises(AirflowSkipException, match="nothing to roll back"):
+        roll_back(job, "stop")
+    assert catalog.jobs.get(job).desired_state == "stopped"
     # Again, as when the task was killed at its very end.
     assert run_step(stop_for_good(job), dag="stop") == savepoint
     catalog.jobs.set_desired(job, allow_non_restored_state=True)  # as an earlier start from the shell has left it
@@ -165,7 +167,9 @@ def test_an_upgrade_goes_on_from_a_savepoint_with_the_new_job_file(
     found, run = catalog.jobs.get(job), catalog.runs.get(f"upgrade:{RUN}")
     assert (found.artifact, found.parallelism, found.start_from) == (job_file, 2, run.savepoint)
     assert (run.state, run.reason) == ("done", f"upgrade to {job_file}")
-    assert roll_back(job, "upgrade") is None and catalog.jobs.get(job).artifact == job_file
+    with pytest.raises(AirflowSkipException, match="nothing to roll back"):
+        roll_back(job, "upgrade")
+    assert catalog.jobs.get(job).artifact == job_file
     assert found.artifact_sha256 == sha256(JOB_FILE.encode()).hexdigest()
     (replaced,) = [each for each in catalog.jobs.audit(job) if each.change.get("artifact") == ["flights.py", job_file]]
     assert replaced.on_behalf_of == "ann (Airflow)" and replaced.change["artifact_sha256"] == [
