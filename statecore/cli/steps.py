@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from statecore.catalog import RUNS, Catalog
 from statecore.cli.lease import LEASE_TTL_MS, LeaseRenewal, shell_run
@@ -22,19 +21,39 @@ from statecore.operations.changes import (
     Step,
     is_retryable,
 )
+from statecore.operations.changes.spark_program import PROGRESS
 from statecore.operations.downtime import usual_step_ms
 
 POLL_S = 0.5
 
-# The steps log for Airflow; the shell shows spinners, notes and the final error instead.
-log = logging.getLogger(__name__)
-log.addHandler(logging.NullHandler())
-log.propagate = False
+
+class ShellLog:
+    """What steps log: for Airflow all of it, in a shell only how far a program is, beside spinner and final error.
+
+    Attributes:
+        tell: Shows how far it is.
+
+    """
+
+    def __init__(self) -> None:
+        self.tell: Callable[[str], None] = lambda _: None
+
+    def info(self, event: str, /, *args: object) -> None:
+        """Show progress."""
+        text = event % args
+        if text.startswith(PROGRESS):
+            self.tell(text.removeprefix(PROGRESS))
+
+    def warning(self, event: str, /, *args: object) -> None:
+        """Show nothing."""
+
+    def error(self, event: str, /, *args: object) -> None:
+        """Show nothing."""
 
 
 def shell_change(catalog: Catalog, job: str) -> Change:
     """Return the change of a job that this command makes."""
-    return Change(catalog, job, shell_run(), LEASE_TTL_MS, log)
+    return Change(catalog, job, shell_run(), LEASE_TTL_MS, ShellLog())
 
 
 def carry_out(steps: list[Step], timeout_s: float, *, rolls_back: bool = True) -> dict[str, str | None]:
@@ -140,14 +159,18 @@ class _Shell:
             return True
         return False
 
-    def _telling(self, step: Step, doing: str = "") -> AbstractContextManager[Callable[[str], None]]:
+    @contextmanager
+    def _telling(self, step: Step, doing: str = "") -> Iterator[Callable[[str], None]]:
         change, place = self._change, ""
         if step.name in self._names:
             place = f" ({self._names.index(step.name) + 1} of {len(self._names)})"
         usual_ms = None
         with suppress(StatecoreError):
             usual_ms = usual_step_ms(change.catalog.runs.of(change.job, limit=RUNS), step.name)
-        return telling(f"{change.job}: {step.name}{place}{doing}", usual_ms)
+        with telling(f"{change.job}: {step.name}{place}{doing}", usual_ms) as tell:
+            if isinstance(change.log, ShellLog):
+                change.log.tell = tell
+            yield tell
 
     def roll_back(self, error: BaseException) -> None:
         """Restore the job; after Ctrl-C do not wait. If it fails, the supervisor restores it when the lease expires."""

@@ -20,6 +20,7 @@ import pyarrow as pa
 from statecore.errors import ConfigurationError
 from statecore.model import key_group_range
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
+from statecore.repeating import Repeating
 from statecore.runtime.messages import KEY_GROUP, SUBTASK
 from statecore.runtime.offline.compaction import carry_out_all
 from statecore.runtime.offline.tables import keyed_rows
@@ -37,6 +38,16 @@ from statecore.snapshot.verify import verify_presence
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+_REPORT_S = 10.0
+
+Report = Callable[[int, int], None]
+"""Called with the bytes done, and with those of all."""
+
+
+def _quiet(done: int, total: int) -> None:
+    """Report nothing."""
+
+
 _KEYED_FILE = msgspec.json.Decoder(tuple[int, KeyedFile])
 
 
@@ -48,6 +59,7 @@ def rewrite_savepoint(
     parallelism: int,
     max_parallelism: int | None = None,
     reason: str = "rewritten",
+    report: Report = _quiet,
 ) -> str:
     """Rewrite a savepoint's state as a new savepoint in the same store.
 
@@ -58,6 +70,8 @@ def rewrite_savepoint(
         parallelism: Number of subtasks of the new savepoint.
         max_parallelism: Number of key groups of the new savepoint; None keeps it.
         reason: Reason recorded in the new savepoint.
+        report: Called every ten seconds with the bytes that are written, and with those of the present state: about as
+            many are to be written.
 
     Returns:
         Path of the new manifest in the store.
@@ -78,14 +92,22 @@ def rewrite_savepoint(
     groups = manifest.max_parallelism if max_parallelism is None else max_parallelism
     check_max_parallelism(groups)
     check_parallelism(parallelism, groups)
+    total = manifest.state_bytes
     with claimed(store.files, manifest_path, f"the rewrite {name}"):
         verify_presence(store, manifest)
-        operators = _rewritten_operators(spark, store, manifest, name, parallelism, groups)
+        with Repeating("progress of the rewrite", lambda: report(_written(store, manifest, name), total), _REPORT_S):
+            operators = _rewritten_operators(spark, store, manifest, name, parallelism, groups)
         rewritten = msgspec.structs.replace(
             manifest, parallelism=parallelism, max_parallelism=groups, operators=operators, parent=manifest_path
         )
         verify_presence(store, rewritten)
         return store.write_savepoint(rewritten, name, reason=reason, now_ms=int(time.time() * 1000))
+
+
+def _written(store: CheckpointStore, manifest: Manifest, name: str) -> int:
+    """Return the bytes of the files that a rewrite has written so far."""
+    folders = (f"state/{operator.uid}/{REWRITTEN}{name}" for operator in manifest.operators)
+    return sum(entry.size for folder in folders for entry in store.files.list(folder))
 
 
 def _rewritten_operators(

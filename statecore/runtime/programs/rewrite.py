@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from rich.filesize import decimal
+
 from statecore.errors import StatecoreError
 from statecore.runtime import rewrite_savepoint
 from statecore.runtime.driver.generation import job_session
@@ -26,6 +28,9 @@ def main() -> None:
             name=arguments.name,
             parallelism=arguments.parallelism,
             max_parallelism=arguments.max_parallelism,
+            report=lambda done, total: print(
+                f"progress: {decimal(done)} written of about {decimal(total)}", flush=True
+            ),
         )
         print(path)
     except StatecoreError as error:

@@ -12,6 +12,7 @@ from statecore.model import (
     ValueStateDescriptor,
 )
 from statecore.runtime import read_savepoint, rewrite_savepoint, write_savepoint
+from statecore.runtime.offline import rewrite
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.support.every_kind import KEYS, RULES, STATES, expected, restored, written
 
@@ -44,6 +45,25 @@ def test_spark_rewrites_and_reads_state_of_every_kind(spark: Any, store: Checkpo
     assert of(5, "total") == {"value": {"n": 5, "tags": ["x", None]}}
     assert rows("rules") == [{"subtask": index, "value": {"limit": 3}} for index in range(3)]
     assert {row["key_group"] for row in rows("sums")} == set(expected(64)["sums"])
+
+
+def test_a_rewrite_reports_how_many_bytes_it_has_written_of_about_how_many(
+    spark: Any, store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = written(store, 2)
+    before = tmp_path / store.write_savepoint(manifest, "before", reason="", now_ms=1)
+    reported: list[tuple[int, int]] = []
+    monkeypatch.setattr(rewrite, "_REPORT_S", 0.01)
+    path = rewrite_savepoint(
+        spark, before, name="after", parallelism=3, report=lambda done, total: reported.append((done, total))
+    )
+    keyed = [
+        each.file for operator in store.manifest(path).operators for state in operator.subtasks for each in state.keyed
+    ]
+    assert {total for _, total in reported} == {manifest.state_bytes}
+    done = [done for done, _ in reported]
+    assert done == sorted(done) and done[-1] <= sum(file.size for file in keyed)
+    assert rewrite._written(store, manifest, "after") == sum(file.size for file in keyed)
 
 
 def test_nothing_is_written_beside_a_savepoint_that_has_a_folder_of_its_own(
