@@ -209,11 +209,11 @@ class World:
         self.say(f"triggering {dag}: {run} {conf}")
         return self.airflow.trigger(dag, {"job": JOB, **conf}, run_id=run)
 
-    def end_of(self, dag: str, run: str, timeout_s: float = 240) -> DagRun:
+    def end_of(self, dag: str, run: str, timeout_s: float = 600) -> DagRun:
         """Wait for the end of a run, whatever it is."""
         return self.airflow.wait(dag, run, timeout_s, on_change=self._say_tasks)
 
-    def succeed(self, dag: str, run: str, timeout_s: float = 240) -> DagRun:
+    def succeed(self, dag: str, run: str, timeout_s: float = 600) -> DagRun:
         """Wait for the end of a run, which has to be a good one."""
         ended = self.end_of(dag, run, timeout_s)
         assert ended.state == "success", self.airflow.failure(ended)
