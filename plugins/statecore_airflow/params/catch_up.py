@@ -57,24 +57,28 @@ class CatchUpRequest(DagParams, frozen=True, kw_only=True):
             ConfigurationError: Workers are given for a job without a cluster.
 
         """
-        check_workers(catalog.clusters, catalog.jobs.get(self.job), self.workers)
+        job = catalog.jobs.get(self.job)
+        check_workers(catalog.clusters, job, self.workers)
         policy = catalog.policies.find(self.job)
         settings = None if policy is None else policy_settings(policy.settings)
         parallelism = self.parallelism
         if parallelism is None and settings is None:
             # Nobody has said how large the job may become.
-            parallelism = min(2 * figures.parallelism, figures.max_parallelism)
+            parallelism = min(2 * job.parallelism, job.max_parallelism)
         elif parallelism is None and settings is not None:
             sizes = settings.sizes(figures.max_parallelism, by_worker=figures.workers is not None)
             parallelism = self._as_needed(figures, sizes)
         assert parallelism is not None
         if figures.workers is None:
             return JobSize(parallelism, None)
-        per_worker = figures.parallelism / figures.workers
+        per_worker = job.parallelism / figures.workers
         if settings is not None and settings.subtasks_per_worker > 1:
             # 1 is also the default of a policy that does not set it; then keep the present ratio.
             per_worker = settings.subtasks_per_worker
-        return JobSize(parallelism, self.workers or max(figures.workers, math.ceil(parallelism / per_worker)))
+        needed = math.ceil(parallelism / per_worker)
+        if figures.max_workers is not None:
+            needed = min(needed, figures.max_workers)
+        return JobSize(parallelism, self.workers or max(figures.workers, needed))
 
     def _as_needed(self, figures: Figures, sizes: list[int]) -> int:
         """Return the smallest parallelism that drains in time, or else the one that drains soonest."""

@@ -100,6 +100,19 @@ def test_as_many_as_needed_are_taken_within_the_limits_of_the_policy(catalog: Ca
     assert (found["after"]["parallelism"], found["after"]["workers"]) == (8, 2)
 
 
+def test_no_more_workers_are_taken_than_the_cluster_may_have(catalog: Catalog, behind: str) -> None:
+    catalog.clusters.report("local", ready_workers=1, max_workers=1)
+    found, _ = estimate({**PARAMS, "parallelism": None, "workers": None})
+    assert (found["after"]["parallelism"], found["after"]["workers"]) == (4, 1)
+
+
+def test_twice_as_many_are_twice_what_the_job_has_and_not_what_its_last_epoch_had(
+    catalog: Catalog, behind: str
+) -> None:
+    catalog.jobs.set_desired(behind, parallelism=8)
+    assert estimate({**PARAMS, "parallelism": None, "workers": None})[0]["after"]["parallelism"] == 16
+
+
 def test_a_policy_that_does_not_say_how_many_subtasks_a_worker_takes_leaves_them_as_they_are(
     catalog: Catalog, behind: str
 ) -> None:
