@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,10 +45,6 @@ Report = Callable[[int, int], None]
 """Called with the bytes done, and with those of all."""
 
 
-def _quiet(done: int, total: int) -> None:
-    """Report nothing."""
-
-
 _KEYED_FILE = msgspec.json.Decoder(tuple[int, KeyedFile])
 
 
@@ -59,7 +56,7 @@ def rewrite_savepoint(
     parallelism: int,
     max_parallelism: int | None = None,
     reason: str = "rewritten",
-    report: Report = _quiet,
+    report: Report | None = None,
 ) -> str:
     """Rewrite a savepoint's state as a new savepoint in the same store.
 
@@ -71,7 +68,7 @@ def rewrite_savepoint(
         max_parallelism: Number of key groups of the new savepoint; None keeps it.
         reason: Reason recorded in the new savepoint.
         report: Called every ten seconds with the bytes that are written, and with those of the present state: about as
-            many are to be written.
+            many are to be written; None to report nothing.
 
     Returns:
         Path of the new manifest in the store.
@@ -92,16 +89,28 @@ def rewrite_savepoint(
     groups = manifest.max_parallelism if max_parallelism is None else max_parallelism
     check_max_parallelism(groups)
     check_parallelism(parallelism, groups)
-    total = manifest.state_bytes
     with claimed(store.files, manifest_path, f"the rewrite {name}"):
         verify_presence(store, manifest)
-        with Repeating("progress of the rewrite", lambda: report(_written(store, manifest, name), total), _REPORT_S):
+        with _reporting(store, manifest, name, report):
             operators = _rewritten_operators(spark, store, manifest, name, parallelism, groups)
         rewritten = msgspec.structs.replace(
             manifest, parallelism=parallelism, max_parallelism=groups, operators=operators, parent=manifest_path
         )
         verify_presence(store, rewritten)
         return store.write_savepoint(rewritten, name, reason=reason, now_ms=int(time.time() * 1000))
+
+
+def _reporting(
+    store: CheckpointStore, manifest: Manifest, name: str, report: Report | None
+) -> AbstractContextManager[object]:
+    if report is None:
+        return nullcontext()
+    # What attempts before have left does not count.
+    before = _written(store, manifest, name)
+    total = manifest.state_bytes
+    return Repeating(
+        "progress of the rewrite", lambda: report(_written(store, manifest, name) - before, total), _REPORT_S
+    )
 
 
 def _written(store: CheckpointStore, manifest: Manifest, name: str) -> int:
