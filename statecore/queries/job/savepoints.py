@@ -46,7 +46,9 @@ class QuerySavepoint:
         return asdict(self)
 
 
-def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, running: bool) -> QuerySavepoint:
+def take_savepoint(
+    catalog: Catalog, job: JobRecord, name: str, reason: str, *, running: bool, asked_ms: int | None = None
+) -> QuerySavepoint:
     """Clone a query's checkpoint as it is now into the job's store, and record the clone as a savepoint.
 
     Repeatable: an existing savepoint of this name is reused if it is of the same batch, or if the query runs.
@@ -57,6 +59,7 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
         name: Name of the savepoint.
         reason: Why, kept with it.
         running: Whether the job's own driver writes the checkpoint meanwhile.
+        asked_ms: When it was requested, by the catalog's clock; None if that is not known.
 
     Raises:
         CheckpointError: The checkpoint cannot be cloned, no batch is committed, or the name is that of a savepoint of
@@ -68,14 +71,14 @@ def take_savepoint(catalog: Catalog, job: JobRecord, name: str, reason: str, *, 
     checkpoint = open_checkpoint(current_checkpoint(job))
     path = CheckpointStore.savepoint_path(name).removesuffix(f"/{MANIFEST}")
     url = f"{open_store(job.store).url.rstrip('/')}/{path}"
-    batch, began_ms, bytes_ = _existing(url, checkpoint, name, running=running), catalog.now_ms(), None
+    batch, bytes_ = _existing(url, checkpoint, name, running=running), None
     if batch is None:
         made = clone(checkpoint, url, running=running)
         batch, bytes_ = made.batch, made.bytes
     lineage = lineage_of(catalog.epochs, job.name, batch)
     catalog.savepoints.record(
         url, job=job.name, lineage=lineage, epoch=batch, parallelism=checkpoint.partitions, reason=reason,
-        bytes=bytes_, asked_ms=began_ms if bytes_ is not None else None,
+        bytes=bytes_, asked_ms=asked_ms,
     )  # fmt: skip
     return QuerySavepoint(path, url, lineage, batch)
 

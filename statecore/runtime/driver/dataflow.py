@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from statecore.catalog import DataflowNode, DataflowRecord, Epochs, NodeKind
-from statecore.errors import StatecoreError
 from statecore.redaction import redacted
 from statecore.runtime.backlog.detection import streaming_leaves
 from statecore.runtime.job import Job, Origin, Source
@@ -19,15 +18,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def nodes(plan: Job, read: Sequence[str]) -> tuple[DataflowNode, ...]:
-    """Return the sources, operators and sinks of a job.
+def record_dataflow(epochs: Epochs, job: str, generation: int, plan: Job, records: DataFrame) -> None:
+    """Record what a driver has built; it is informational, so whatever fails, the driver runs.
 
     Args:
-        plan: The job.
-        read: What each source reads, in words.
+        epochs: Where it is recorded.
+        job: Name of the job.
+        generation: The driver.
+        plan: The job's sources, operators and sinks.
+        records: The records of all sources.
 
     """
-    sources = [DataflowNode("source", each.name, words) for each, words in zip(plan.sources, read, strict=True)]
+    try:
+        nodes = _nodes(plan, _descriptions(records, plan))
+        ui_url = records.sparkSession.sparkContext.uiWebUrl
+        epochs.record_dataflow(DataflowRecord(job, generation, nodes, ui_url))
+    except Exception:
+        log.warning("the dataflow of job %s is not recorded", job, exc_info=True)
+
+
+def _nodes(plan: Job, descriptions: Sequence[str]) -> tuple[DataflowNode, ...]:
+    sources = [DataflowNode("source", each.name, does) for each, does in zip(plan.sources, descriptions, strict=True)]
     operators = [
         DataflowNode(
             "operator",
@@ -51,19 +62,11 @@ def nodes(plan: Job, read: Sequence[str]) -> tuple[DataflowNode, ...]:
     return (*sources, *operators, *sinks)
 
 
-def what_is_read(records: DataFrame, plan: Job) -> list[str]:
+def _descriptions(records: DataFrame, plan: Job) -> list[str]:
     """Return what each source of a job reads, in Spark's words: ``FileSource[/in/flights]``, ``kafka``."""
     leaves = streaming_leaves(records._jdf.queryExecution().analyzed())
     # Behind them is the stream that triggers timers.
     return [redacted(str(leaf.sourceName())) for leaf in leaves[: len(plan.sources)]]
-
-
-def record_dataflow(epochs: Epochs, dataflow: DataflowRecord) -> None:
-    """Record a dataflow; it is informational, so a driver runs without it."""
-    try:
-        epochs.record_dataflow(dataflow)
-    except StatecoreError as error:
-        log.warning("the dataflow of job %s is not recorded: %s", dataflow.job, error)
 
 
 def _end(origin: Origin) -> tuple[NodeKind, str]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from statecore.catalog import Catalog, DataflowRecord, GenerationRecord, Jobs
+from statecore.catalog import Catalog, GenerationRecord, Jobs
 from statecore.errors import StatecoreError
 from statecore.runtime.backlog.detection import source_meters
 from statecore.runtime.backlog.monitor import BacklogMonitor, QueryProgress
-from statecore.runtime.driver.dataflow import nodes, record_dataflow, what_is_read
+from statecore.runtime.driver.dataflow import record_dataflow
 from statecore.runtime.driver.lifecycle import Lifecycle
 from statecore.runtime.driver.live import LiveRescaler
 from statecore.runtime.driver.resume import Resumed
@@ -84,9 +84,7 @@ def wire(
     if not topics.check_earlier(directory) and job.accept_lost_records:
         # Nothing is lost; a later loss is for a person to accept anew.
         beside_the_stream(partial(_refuse_losses, catalog.jobs, job.name))
-    read = what_is_read(records, plan)
-    dataflow = DataflowRecord(job.name, number, nodes(plan, read), spark.sparkContext.uiWebUrl)
-    beside_the_stream(partial(record_dataflow, catalog.epochs, dataflow))
+    beside_the_stream(partial(record_dataflow, catalog.epochs, job.name, number, plan, records))
     progress = QueryProgress(spark, job.name)
     meters = source_meters(records, sources.names, directory, progress)
     backlog = BacklogMonitor(catalog.epochs, job.name, number, meters, resumed.point.manifest)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from statecore.catalog import Catalog, GenerationRecord, JobRecord, SourceBacklog
 from statecore.queries.reading.checkpoint import newest_batches, read_offsets
 from statecore.queries.reading.files import is_local, local_path
+from statecore.redaction import redacted
 from statecore.repeating import Repeating
 from statecore.runtime.backlog.detection import source_meters, streaming_leaves
 from statecore.runtime.backlog.meters import UNKNOWN, Pending, ProgressMeter, SourceMeter, unreadable
@@ -65,7 +66,7 @@ class QueryBacklog:
     def _watch(self, df: DataFrame, job: JobRecord) -> None:
         assert job.checkpoint is not None
         leaves = streaming_leaves(df._jdf.queryExecution().analyzed())
-        self._names = [f"{number} {leaf.sourceName()}" for number, leaf in enumerate(leaves)]
+        self._names = [redacted(f"{number} {leaf.sourceName()}") for number, leaf in enumerate(leaves)]
         if not is_local(job.checkpoint):
             return
         meters = source_meters(
@@ -86,7 +87,7 @@ class QueryBacklog:
             # A source that the query reads twice is one source, with one number.
             self._meters = [ProgressMeter(lambda number=number: self._of(number)) for number in range(len(sources))]  # type: ignore[misc]
         self._progress = progress
-        self._names = [f"{number} {each['description']}"[:200] for number, each in enumerate(sources)]
+        self._names = [redacted(f"{number} {each['description']}")[:200] for number, each in enumerate(sources)]
         for number, (source, meter) in enumerate(zip(sources, self._meters, strict=True)):
             if isinstance(meter, ProgressMeter):
                 self._try(number, meter.measure)

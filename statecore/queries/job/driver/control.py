@@ -101,7 +101,8 @@ def answer_savepoint(catalog: Catalog, job: JobRecord, request: RequestRecord, *
     try:
         if arguments.get("target") is not None:
             raise StatecoreError(_REFUSED_COPY)
-        made = take_savepoint(catalog, job, arguments["name"], arguments.get("reason", ""), running=running)
+        reason, asked_ms = arguments.get("reason", ""), request.created_ms
+        made = take_savepoint(catalog, job, arguments["name"], reason, running=running, asked_ms=asked_ms)
     except CatalogError:
         raise
     except StatecoreError as error:
