@@ -155,9 +155,14 @@ class Policies:
         with self._transactions.read() as connection:
             return _get_decision(connection, number)
 
-    def decisions(self, job: str, *, limit: int | None = None, since_ms: int = 0) -> list[DecisionRecord]:
-        """Return a job's decisions since a time, newest first."""
-        query = select(decisions).where(decisions.c.job == job, decisions.c.decided_ms >= since_ms)
+    def decisions(
+        self, job: str, *, limit: int | None = None, since_ms: int = 0, until_ms: int | None = None
+    ) -> list[DecisionRecord]:
+        """Return a job's decisions between two times, both inclusive, newest first."""
+        where = [decisions.c.job == job, decisions.c.decided_ms >= since_ms]
+        if until_ms is not None:
+            where.append(decisions.c.decided_ms <= until_ms)
+        query = select(decisions).where(*where)
         order = (decisions.c.decided_ms.desc(), decisions.c.id.desc())
         return self._transactions.all(query.order_by(*order).limit(limit), DecisionRecord)
 

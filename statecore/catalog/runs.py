@@ -78,9 +78,14 @@ class Runs:
         with self._transactions.read() as connection:
             return _get(connection, run_id)
 
-    def of(self, job: str, *, limit: int | None = None) -> list[RescaleRunRecord]:
-        """Return the job's rescale runs, newest first."""
-        query = select(runs).where(runs.c.job == job).order_by(runs.c.created_ms.desc(), runs.c.run_id).limit(limit)
+    def of(
+        self, job: str, *, limit: int | None = None, since_ms: int = 0, until_ms: int | None = None
+    ) -> list[RescaleRunRecord]:
+        """Return the job's rescale runs that began between two times, both inclusive, newest first."""
+        where = [runs.c.job == job, runs.c.created_ms >= since_ms]
+        if until_ms is not None:
+            where.append(runs.c.created_ms <= until_ms)
+        query = select(runs).where(*where).order_by(runs.c.created_ms.desc(), runs.c.run_id).limit(limit)
         return self._transactions.all(query, RescaleRunRecord)
 
     def update(

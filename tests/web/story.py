@@ -140,7 +140,7 @@ class Story:
             self._generation(name)
         self._at(-0.2)
         catalog.generations.heartbeat("payments", 1)
-        catalog.leases.acquire("payments", "manual__payments", 600_000)
+        catalog.leases.acquire("payments", "manual__payments", 3_600_000)
         catalog.runs.start("manual__payments", "payments", from_parallelism=2, to_parallelism=8)
         catalog.runs.mark_step("manual__payments", "stop_with_savepoint", started=True)
 

@@ -1,4 +1,4 @@
-"""Answers of the JSON routes, and one request.
+"""Answers of the JSON routes, and two requests.
 
 Times are milliseconds since 1970-01-01 UTC; None means unknown, never zero.
 """
@@ -11,7 +11,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, computed_field, field_validator
 
-from statecore.catalog import DecisionState, GenerationState, PolicyState, RescaleMethod, RescaleState, StepTimes
+from statecore.catalog import (
+    DecisionState,
+    GenerationState,
+    PolicyState,
+    RescaleMethod,
+    RescaleState,
+    StepTimes,
+)
+from statecore.catalog.records import JobState
 from statecore.operations.downtime import Downtime
 from statecore.operations.status.alerts import Severity
 from statecore.operations.status.finding import Alert
@@ -261,6 +269,7 @@ class JobAnswer(Answer):
     """How a job stands, its history, and what the user may do; lists have the newest first.
 
     Attributes:
+        desired_state: Whether the job should run.
         triggerable: The DAGs that the user may trigger.
         may_abort: Whether the user may abort a run.
         may_set_policy: Whether the user may turn the policy on and off.
@@ -271,6 +280,7 @@ class JobAnswer(Answer):
     """
 
     now_ms: int
+    desired_state: JobState
     triggerable: list[str]
     may_abort: bool
     may_set_policy: bool

@@ -14,9 +14,10 @@ from fastapi import APIRouter, Depends, HTTPException, Query, status
 
 from statecore.catalog import Catalog
 from statecore.errors import ConfigurationError, StatecoreError
-from statecore.operations.changes import BeginUpgrade, Change, StartJob, require_free
+from statecore.operations.changes import BeginUpgrade, Change, RescaleRequest, StartJob, require_free
 from statecore.operations.downtime import downtime_words, expected_downtime
 from statecore.operations.status.job_status import JobStatus, job_status
+from statecore.redaction import redacted
 from statecore_airflow.hooks.settings import lease_ttl_ms
 from statecore_airflow.params.catch_up import CatchUpRequest, drain_plan
 from statecore_airflow.web.access import IsChangeable, JobName, from_these_pages, may_trigger
@@ -38,16 +39,16 @@ def plan_start(
 ) -> ChangePlanAnswer:
     """Say where a job would start from, and at which size."""
     found = job_status(catalog, catalog.jobs.get(name))
-    job, epoch = found.job, found.figures.epoch
-    size = f"at parallelism {parallelism or job.parallelism}" + ("" if workers is None else f" on {workers} workers")
-    if job.start_from is not None:
-        origin = f"from {job.start_from}"
-    else:
-        origin = "from its newest epoch" if epoch is None else f"from epoch {epoch.epoch} of lineage {epoch.lineage}"
-    lines = [f"The supervisor launches a driver that goes on {origin}, {size}.", _start_time(found)]
-    if job.desired_state == "running":
-        lines.insert(0, "The job is to run already; a start waits until its driver runs, and changes nothing else.")
     step = StartJob(change=_change(catalog, name), parallelism=parallelism, workers=workers)
+    if found.job.desired_state == "running":
+        resized = "" if workers is None else f" Its cluster gets {workers} workers."
+        lines = [f"The job is to run already; a start waits until its driver runs.{resized}"]
+    else:
+        size = f"at parallelism {parallelism or found.job.parallelism}"
+        on = "" if workers is None else f" on {workers} workers"
+        lines = [f"The supervisor launches a driver that goes on {_origin(found)}, {size}{on}.", _start_time(found)]
+    if not found.supervised:
+        lines.append("No supervisor is alive: the job starts once one runs.")
     return _answer(catalog, name, lines, step.check)
 
 
@@ -57,6 +58,12 @@ def plan_stop(name: JobName, catalog: CatalogDep) -> ChangePlanAnswer:
     found = job_status(catalog, catalog.jobs.get(name))
     if found.job.desired_state == "stopped":
         return _answer(catalog, name, ["The job is stopped already; a stop changes nothing."])
+    if not found.alive:
+        lines = [
+            "No driver is alive. The stop itself makes a savepoint of the newest committed epoch, if there is one.",
+            "From then on no driver is started.",
+        ]
+        return _answer(catalog, name, lines)
     epoch, rate = found.figures.epoch, found.figures.rows_per_second
     took = "" if epoch is None else f"; the newest epoch took {epoch.duration_ms / 1000:.1f} s"
     waits = "" if not rate else f" It has read {rate:,.0f} rows per second in the last minute."
@@ -103,12 +110,20 @@ def plan_catch_up(
     try:
         planned = drain_plan(catalog, request)
     except ConfigurationError as error:
-        return ChangePlanAnswer(now_ms=catalog.now_ms(), lines=[], refusal=str(error))
+        return ChangePlanAnswer(now_ms=catalog.now_ms(), lines=[], refusal=redacted(str(error)))
     back = f"Then the job goes back to parallelism {planned.present.parallelism}, drained or not."
-    if planned.after == planned.present:
+    is_scaled = planned.after != planned.present
+    if not is_scaled:
         back = "That is the job's size: nothing is rescaled; the run waits until the backlog is drained."
     lines = [f"{line[0].upper()}{line[1:]}." for line in planned.lines()]
-    return _answer(catalog, name, [*lines, back])
+
+    def check() -> None:
+        if is_scaled:
+            RescaleRequest(
+                job=name, parallelism=planned.after.parallelism, workers=planned.after.workers, method=request.method
+            ).checked(catalog)
+
+    return _answer(catalog, name, [*lines, back], check)
 
 
 @router.get("/api/plan/upgrade", dependencies=[Depends(may_trigger["upgrade"])])
@@ -158,8 +173,16 @@ def _answer(
             require_free(catalog, job, "")
         check()
     except StatecoreError as error:
-        refusal = str(error)
-    return ChangePlanAnswer(now_ms=catalog.now_ms(), lines=list(lines), refusal=refusal)
+        refusal = redacted(str(error))
+    return ChangePlanAnswer(now_ms=catalog.now_ms(), lines=[redacted(line) for line in lines], refusal=refusal)
+
+
+def _origin(found: JobStatus) -> str:
+    """Return where the next driver of a job starts."""
+    if found.job.start_from is not None:
+        return f"from {found.job.start_from}"
+    epoch = found.figures.epoch
+    return "without state" if epoch is None else f"from epoch {epoch.epoch} of lineage {epoch.lineage}"
 
 
 def _start_time(found: JobStatus) -> str:

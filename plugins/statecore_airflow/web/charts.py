@@ -42,13 +42,13 @@ def get_series(
     now_ms = catalog.now_ms()
     end_ms = now_ms if until_ms is None else min(until_ms, now_ms)
     step_ms = _step_ms(catalog.epochs, name, minutes, now_ms, end_ms)
-    # Whole steps only: an unfinished one would look like a drop.
-    until_ms = end_ms // step_ms * step_ms
+    # Whole steps only: one that has not ended would look like a drop.
+    until_ms = min(-(-end_ms // step_ms), now_ms // step_ms) * step_ms
     since_ms = until_ms - -(-minutes * 60_000 // step_ms) * step_ms
     points = catalog.epochs.series(name, since_ms=since_ms, until_ms=until_ms, step_ms=step_ms)
     open_ms = _open_since_ms(catalog.epochs, name, now_ms)
     backlogs = [point.backlog or SourceBacklog("") for point in points]
-    phases = [_phases(point.phases) for point in points]
+    phases = [phases_of(point.phases) for point in points]
     return SeriesAnswer(
         now_ms=now_ms,
         since_ms=since_ms,
@@ -63,7 +63,7 @@ def get_series(
         epoch_ms=[point.epoch_ms for point in points],
         phases={phase: [each.get(phase) for each in phases] for phase in _PHASES},
         parallelism=[point.parallelism for point in points],
-        marks=_marks(catalog, name, since_ms),
+        marks=_marks(catalog, name, since_ms, end_ms),
     )
 
 
@@ -110,7 +110,7 @@ def _open_since_ms(epochs: Epochs, name: str, now_ms: int) -> int:
     return newest[0].committed_ms
 
 
-def _phases(phases: Mapping[str, float]) -> Mapping[str, float]:
+def phases_of(phases: Mapping[str, float]) -> Mapping[str, float]:
     """Return the phases that add up to an epoch; earlier releases recorded no ``read`` and no ``transfer``."""
     if "run" not in phases:
         return {}
@@ -118,16 +118,15 @@ def _phases(phases: Mapping[str, float]) -> Mapping[str, float]:
     return {**phases, **within, "work": max(0.0, phases["run"] - sum(within.values()))}
 
 
-def _marks(catalog: Catalog, name: str, since_ms: int) -> list[Mark]:
-    """Return the marks of rescales and of the policy's decisions."""
+def _marks(catalog: Catalog, name: str, since_ms: int, until_ms: int) -> list[Mark]:
+    """Return the marks of the newest rescales and decisions of the policy in a span."""
     rescales = [
         Mark(
             at_ms=run.created_ms,
             kind=f"rescale {run.state}",
             text=f"{run.from_parallelism} → {run.to_parallelism}" if run.artifact is None else "upgrade",
         )
-        for run in catalog.runs.of(name, limit=_MARKED)
-        if run.created_ms >= since_ms
+        for run in catalog.runs.of(name, limit=_MARKED, since_ms=since_ms, until_ms=until_ms)
     ]
     decisions = [
         Mark(
@@ -135,7 +134,7 @@ def _marks(catalog: Catalog, name: str, since_ms: int) -> list[Mark]:
             kind=f"decision {each.state}",
             text=f"{'would take' if each.state == 'observed' else 'decided'} {each.to_parallelism}",
         )
-        for each in catalog.policies.decisions(name, limit=_MARKED, since_ms=since_ms)
+        for each in catalog.policies.decisions(name, limit=_MARKED, since_ms=since_ms, until_ms=until_ms)
     ]
     return rescales + decisions
 

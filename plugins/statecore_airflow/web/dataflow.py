@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, status
 
 from statecore.catalog import DataflowNode, EpochRecord, NodeKind, OperatorFigures, SourceBacklog
-from statecore.operations.status.rates import SourceRate, drained_in_ms, source_rates
+from statecore.operations.backlog import backlog_rows, rows_per_file
+from statecore.operations.status.rates import SourceRate, drain, recent_epochs, source_rates
 from statecore.redaction import redacted
 from statecore_airflow.web.access import JobName
 from statecore_airflow.web.answers import Answer, Backlog
 from statecore_airflow.web.catalogs import CatalogDep
+from statecore_airflow.web.charts import phases_of
 
 router = APIRouter()
 
@@ -61,7 +64,7 @@ class Node(Answer):
 
 
 class EpochLine(Answer):
-    """An epoch in the table of epochs."""
+    """An epoch in the table of epochs; the phases are those that add up to it."""
 
     lineage: int
     epoch: int
@@ -82,23 +85,24 @@ class DataflowAnswer(Answer):
     """A job's dataflow, and its newest epochs, the newest first.
 
     Attributes:
-        generation: The driver that built the dataflow; None before the first.
-        drained_in_ms: How long what waits will last at the present rates; None if it does not shrink, or is unknown.
+        growth: Rows per second that what waits grows by; None if unknown.
+        drained_in_ms: How long it will last at the present rates; None unless it shrinks.
 
     """
 
     now_ms: int
-    generation: int | None
     nodes: list[Node]
+    growth: float | None
     drained_in_ms: int | None
     epochs: list[EpochLine]
 
 
 class Subtask(Answer):
-    """A subtask in an epoch, with the milliseconds of its phases."""
+    """A subtask in an epoch, with the milliseconds that it took, in all and by phase."""
 
     subtask: int
     rows: int
+    took_ms: int
     read_ms: int | None
     load_ms: int
     process_ms: int
@@ -118,8 +122,6 @@ class SubtasksAnswer(Answer):
     """The subtasks of all operators in one epoch."""
 
     now_ms: int
-    lineage: int
-    epoch: int
     operators: list[OperatorSubtasks]
 
 
@@ -127,19 +129,19 @@ class SubtasksAnswer(Answer):
 def get_dataflow(name: JobName, catalog: CatalogDep) -> DataflowAnswer:
     """Return a job's dataflow and its newest epochs."""
     catalog.jobs.get(name)
-    dataflow = catalog.epochs.dataflow(name)
-    epochs = catalog.epochs.of(name, limit=_LISTED)
-    rates = source_rates(epochs)
-    figures = catalog.overviews.figures(name)
+    dataflow, epochs = catalog.epochs.dataflow(name), catalog.epochs.of(name, limit=_LISTED)
+    lives = catalog.generations.is_alive(catalog.generations.newest(name))
+    recent = recent_epochs(epochs, catalog.now_ms()) if lives else ()
+    rates, measured = source_rates(recent), catalog.overviews.figures(name).backlog
+    sources = measured.sources if measured else ()
+    drains = drain(rates, backlog_rows(sources, rows_per_file(epochs)))
     newest = catalog.epochs.subtasks(name, limit=1)
-    nodes = () if dataflow is None else dataflow.nodes
-    made = _Nodes(epochs, rates, newest[0].operators if newest else ())
-    backlogs = {each.name: each for each in (figures.backlog.sources if figures.backlog else ())}
+    nodes = _Nodes(recent, rates, sources, newest[0].operators if newest else ())
     return DataflowAnswer(
         now_ms=catalog.now_ms(),
-        generation=None if dataflow is None else dataflow.generation,
-        nodes=[made.node(each, backlogs.get(each.name)) for each in nodes],
-        drained_in_ms=drained_in_ms(rates),
+        nodes=[nodes.node(each) for each in (dataflow.nodes if dataflow else ())],
+        growth=drains.growth,
+        drained_in_ms=drains.drained_in_ms,
         epochs=[_line(each) for each in reversed(epochs)],
     )
 
@@ -161,20 +163,25 @@ def get_subtasks(
             "epochs of a job of statecore; choose a newer one",
         )
     operators = [OperatorSubtasks(uid=each.uid, subtasks=_subtasks(each)) for each in found.operators]
-    return SubtasksAnswer(now_ms=catalog.now_ms(), lineage=lineage, epoch=epoch, operators=operators)
+    return SubtasksAnswer(now_ms=catalog.now_ms(), operators=operators)
 
 
 class _Nodes:
     """Adds figures to the nodes of a dataflow."""
 
     def __init__(
-        self, epochs: list[EpochRecord], rates: list[SourceRate], operators: tuple[OperatorFigures, ...]
+        self,
+        recent: Sequence[EpochRecord],
+        rates: Sequence[SourceRate],
+        sources: Sequence[SourceBacklog],
+        operators: Sequence[OperatorFigures],
     ) -> None:
-        self._epochs = epochs
+        self._recent = recent
         self._rates = {each.name: each for each in rates}
+        self._sources = {each.name: each for each in sources}
         self._operators = {each.uid: each for each in operators}
 
-    def node(self, node: DataflowNode, backlog: SourceBacklog | None) -> Node:
+    def node(self, node: DataflowNode) -> Node:
         made: dict[str, Any] = {
             "kind": node.kind,
             "name": node.name,
@@ -182,7 +189,7 @@ class _Nodes:
             "inputs": list(node.inputs),
         }
         if node.kind == "source":
-            rate = self._rates.get(node.name)
+            rate, backlog = self._rates.get(node.name), self._sources.get(node.name)
             return Node(
                 **made,
                 rows_in=None if rate is None else rate.arriving,
@@ -196,18 +203,18 @@ class _Nodes:
 
     def _published(self, sink: str) -> float | None:
         """Return the rows per second that a sink has published; None for a query of Spark's own."""
-        span_ms = self._epochs[-1].committed_ms - self._epochs[0].committed_ms if self._epochs else 0
-        rows = [each.sink_rows.get(sink, 0) for each in self._epochs[1:]]
-        known = any(each.sink_rows for each in self._epochs)
+        span_ms = self._recent[-1].committed_ms - self._recent[0].committed_ms if self._recent else 0
+        rows = [each.sink_rows.get(sink, 0) for each in self._recent[1:]]
+        known = any(each.sink_rows for each in self._recent)
         return sum(rows) * 1000 / span_ms if known and span_ms > 0 else None
 
     def _publishing_ms(self, sink: str) -> float | None:
-        took = [each.publish_ms[sink] for each in self._epochs if sink in each.publish_ms]
+        took = [each.publish_ms[sink] for each in self._recent if sink in each.publish_ms]
         return sum(took) / len(took) if took else None
 
 
 def _work(figures: OperatorFigures) -> Work | None:
-    took = [_took_ms(each) for each in _subtasks(figures)]
+    took = [each.took_ms for each in _subtasks(figures)]
     if not took:
         return None
     longest = max(took)
@@ -218,10 +225,6 @@ def _work(figures: OperatorFigures) -> Work | None:
         took_ms=longest,
         rows=sum(figures.rows),
     )
-
-
-def _took_ms(subtask: Subtask) -> int:
-    return subtask.load_ms + (subtask.read_ms or 0) + subtask.process_ms + subtask.write_ms
 
 
 def _subtasks(figures: OperatorFigures) -> list[Subtask]:
@@ -235,6 +238,7 @@ def _subtasks(figures: OperatorFigures) -> list[Subtask]:
         Subtask(
             subtask=number,
             rows=rows,
+            took_ms=load + (read or 0) + process + write,
             read_ms=read,
             load_ms=load,
             process_ms=process,
@@ -247,6 +251,6 @@ def _subtasks(figures: OperatorFigures) -> list[Subtask]:
 
 
 def _line(epoch: EpochRecord) -> EpochLine:
-    late = sum(epoch.late_rows.values())
-    shared = {field: getattr(epoch, field) for field in EpochLine.model_fields if field != "late_rows"}
-    return EpochLine(**shared, late_rows=late)
+    own: dict[str, Any] = {"late_rows": sum(epoch.late_rows.values()), "phases": dict(phases_of(epoch.phases))}
+    shared = {field: getattr(epoch, field) for field in EpochLine.model_fields.keys() - own.keys()}
+    return EpochLine(**shared, **own)

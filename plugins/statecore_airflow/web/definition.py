@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter
+from pydantic import field_validator
 
 from statecore.redaction import looks_secret, redacted
 from statecore_airflow.web.access import JobName
@@ -24,6 +25,16 @@ class AuditLine(Answer):
     actor: str | None
     on_behalf_of: str
     change: dict[str, Any]
+
+    @field_validator("change", mode="before")
+    @classmethod
+    def _redacted(cls, change: dict[str, Any]) -> dict[str, Any]:
+        return {
+            field: [redacted(each) if isinstance(each, str) else each for each in value]
+            if isinstance(value, list)
+            else redacted(str(value))
+            for field, value in change.items()
+        }
 
 
 class DefinitionAnswer(Answer):

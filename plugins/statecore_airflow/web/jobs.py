@@ -43,6 +43,7 @@ def get_job(name: JobName, catalog: CatalogDep, triggerable: Triggerable, is_cha
     backlog, epoch, policy = status.figures.backlog, status.figures.epoch, status.policy
     return JobAnswer(
         now_ms=status.now_ms,
+        desired_state=status.job.desired_state,
         triggerable=triggerable,
         may_abort="rescale" in triggerable and is_changeable(name),
         may_set_policy="autoscale" in triggerable and is_changeable(name),
@@ -67,7 +68,11 @@ def _ui_url(catalog: Catalog, status: JobStatus) -> str | None:
     if dataflow is None or newest is None or not status.alive or dataflow.generation != newest.generation:
         return None
     # A driver has written it: nothing that a browser would run.
-    return dataflow.ui_url if urlsplit(dataflow.ui_url or "").scheme in ("http", "https") else None
+    try:
+        scheme = urlsplit(dataflow.ui_url or "").scheme
+    except ValueError:
+        return None
+    return dataflow.ui_url if scheme in ("http", "https") else None
 
 
 def _partitions(topics: TopicsRecord | None) -> list[TopicPartition]:

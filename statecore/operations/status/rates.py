@@ -9,68 +9,89 @@ from statecore.catalog import EpochRecord, SourceBacklog
 
 _WINDOW_MS = 60_000
 _FEWEST = 4
+# Stop to expect the next epoch after so many times the duration of the newest one.
+_LATE = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRate:
-    """A source in the last minute, or in the last four epochs if these took longer.
+    """Rows per second of a source.
 
     Attributes:
-        read: Rows per second that were read.
-        arriving: Rows per second that arrived; None if the source does not say what waits.
-        waiting: Rows that wait, estimated for files by the rows of those that were read; None if unknown.
+        read: Those that were read.
+        arriving: Those that arrived; None if the source does not say what waits. Of files, those that wait are
+            estimated by the rows of those that were read.
 
     """
 
     name: str
     read: float
     arriving: float | None
-    waiting: float | None
 
 
-def source_rates(epochs: Sequence[EpochRecord]) -> list[SourceRate]:
-    """Return the rates of each source, given a job's newest epochs in the order of their commits.
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """What becomes of the rows that wait.
 
-    Returns:
-        None of them before a driver has committed two epochs.
+    Attributes:
+        growth: Rows per second that they grow by, over all sources that say what waits; None if none does.
+        drained_in_ms: How long they will last; None unless they shrink.
 
     """
-    newest = epochs[-1:]
+
+    growth: float | None
+    drained_in_ms: int | None
+
+
+def recent_epochs(epochs: Sequence[EpochRecord], now_ms: int) -> Sequence[EpochRecord]:
+    """Return the epochs of the newest driver in the last minute, or its last four; none of a driver that has paused.
+
+    Args:
+        epochs: A job's newest epochs, in the order of their commits.
+        now_ms: The time.
+
+    """
+    if not epochs:
+        return ()
+    newest = epochs[-1]
+    if now_ms - newest.committed_ms > max(_WINDOW_MS, _LATE * newest.duration_ms):
+        return ()
     # A driver's counters begin anew.
-    own = [each for each in epochs if each.generation == newest[0].generation]
-    recent = [each for each in own if each.committed_ms > newest[0].committed_ms - _WINDOW_MS]
-    window = own[-max(_FEWEST, len(recent)) :]
-    if len(window) < 2 or window[-1].committed_ms <= window[0].committed_ms:
+    own = [each for each in epochs if each.generation == newest.generation]
+    recent = [each for each in own if each.committed_ms > newest.committed_ms - _WINDOW_MS]
+    return own[-max(_FEWEST, len(recent)) :]
+
+
+def source_rates(recent: Sequence[EpochRecord]) -> list[SourceRate]:
+    """Return the rates of each source over some epochs; none of fewer than two."""
+    if len(recent) < 2 or recent[-1].committed_ms <= recent[0].committed_ms:
         return []
-    return [_rate(name, window) for name in window[-1].source_rows]
+    return [_rate(name, recent) for name in recent[-1].source_rows]
 
 
-def drained_in_ms(rates: Sequence[SourceRate]) -> int | None:
-    """Return how long what waits will last at these rates; None if it grows or stays, or if no source says what waits.
-
-    Sources that do not say what waits do not count.
-    """
-    known = [(each.read - each.arriving, each.waiting) for each in rates if each.arriving is not None]
-    waiting = sum(rows for _, rows in known if rows is not None)
-    shrinks = sum(by for by, _ in known)
+def drain(rates: Sequence[SourceRate], waiting: int | None) -> Drain:
+    """Return what becomes of the rows that wait; sources that do not say what waits do not count."""
+    known = [each.arriving - each.read for each in rates if each.arriving is not None]
     if not known:
-        return None
+        return Drain(None, None)
+    growth = sum(known)
     if waiting == 0:
-        return 0
-    return round(1000 * waiting / shrinks) if shrinks > 0 else None
+        return Drain(growth, 0)
+    return Drain(growth, round(1000 * waiting / -growth) if waiting is not None and growth < 0 else None)
 
 
-def _rate(name: str, window: Sequence[EpochRecord]) -> SourceRate:
-    # Rows of the first epoch were read before the window.
-    first, last, span_s = window[0], window[-1], (window[-1].committed_ms - window[0].committed_ms) / 1000
-    rows = sum(each.source_rows.get(name, 0) for each in window[1:])
+def _rate(name: str, recent: Sequence[EpochRecord]) -> SourceRate:
+    first, last = recent[0], recent[-1]
+    span_s = (last.committed_ms - first.committed_ms) / 1000
+    # Rows of the first epoch were read before.
+    rows = sum(each.source_rows.get(name, 0) for each in recent[1:])
     before, after = _of(name, first), _of(name, last)
     per_file = None
     if before.files_read is not None and after.files_read is not None and after.files_read > before.files_read:
         per_file = rows / (after.files_read - before.files_read)
-    waited, waiting = _rows(before, per_file), _rows(after, per_file)
-    arrived = None if waited is None or waiting is None else max(0.0, rows + waiting - waited)
-    return SourceRate(name, rows / span_s, None if arrived is None else arrived / span_s, waiting)
+    waited, waits = _rows(before, per_file), _rows(after, per_file)
+    arrived = None if waited is None or waits is None else max(0.0, rows + waits - waited)
+    return SourceRate(name, rows / span_s, None if arrived is None else arrived / span_s)
 
 
 def _of(name: str, epoch: EpochRecord) -> SourceBacklog:

@@ -45,8 +45,8 @@ export class Changes {
 
   update(answer) {
     this.#answer = answer;
-    const { job, policy } = answer;
-    const isStopped = ["stopped", "stopping"].includes(job.condition);
+    const { policy } = answer;
+    const isStopped = answer.desired_state === "stopped";
     byId("start").hidden = !isStopped;
     byId("stop").hidden = isStopped;
     for (const [id, [dag]] of Object.entries(BUTTONS)) {
@@ -64,7 +64,7 @@ export class Changes {
     policySwitch.hidden = policy === null;
     policySwitch.disabled = !answer.may_set_policy;
     policySwitch.textContent = policy?.enabled ? "Turn off…" : "Turn on…";
-    policySwitch.title = answer.may_set_policy ? "" : "You have no permission to trigger the DAG autoscale";
+    policySwitch.title = answer.may_set_policy ? "" : "You have no permission to trigger the DAG autoscale, or to edit this job";
   }
 
   /** Return the run that holds the lease. */

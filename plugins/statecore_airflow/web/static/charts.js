@@ -1,7 +1,7 @@
 // The charts of a job's page, drawn with Plotly in the page's colours. Times are UTC, as in logs.
 import { DAY_MS, byId, bytes, count, milliseconds, since, utc } from "./page.js";
 
-const CONFIG = { displayModeBar: false, responsive: true, showTips: false };
+const CONFIG = { displayModeBar: false, responsive: true, showTips: false, doubleClick: false };
 const PHASES = ["read", "transfer", "work", "commit", "publish"];
 const BRIDGED_MS = 60_000; // a longer gap in the data breaks the line
 const LABEL_PX = 58;
@@ -16,8 +16,8 @@ function axis() {
   return { gridcolor: colour("line"), linecolor: colour("line"), zeroline: false, fixedrange: true };
 }
 
-/** What an axis of counts needs beside: no line between 0 and 1. */
-function whole(values) {
+/** What an axis of few things has beside: no line between 0 and 1. */
+function countAxis(values) {
   const most = Math.max(0, ...values.filter((value) => value !== null));
   return most < 5 ? { dtick: 1, range: [0, most + 0.3] } : {};
 }
@@ -154,7 +154,7 @@ function join(chart) {
 
 // Plotly takes numbers for local time. Texts without a zone are shown as they are.
 const dated = (ms) => new Date(ms).toISOString().slice(0, -1);
-const atMs = (date) => Date.parse(`${String(date).replace(" ", "T")}Z`);
+const atMs = (date) => typeof date === "number" ? date : Date.parse(`${String(date).replace(" ", "T")}Z`);
 
 const newestOf = (values) => values.findLast((value) => value !== null) ?? null;
 
@@ -189,7 +189,7 @@ export function drawSeries(series) {
   const [backlog, unit, words] = backlogOf(series);
   const inWords = (n) => (unit === "bytes" ? words(n) : `${words(n)} ${unit}`);
   const counted = overTime(series, unit, "backlog");
-  show("backlog", [line(series, backlog, unit)], { ...counted, yaxis: { ...counted.yaxis, ...whole(backlog) } }, worded(newestOf(backlog), inWords));
+  show("backlog", [line(series, backlog, unit)], { ...counted, yaxis: { ...counted.yaxis, ...countAxis(backlog) } }, worded(newestOf(backlog), inWords));
 
   const [lagMs, lagUnit] = timeUnit(series.event_time_lag_ms);
   const lags = scaled(series.event_time_lag_ms, lagMs);
@@ -200,7 +200,7 @@ export function drawSeries(series) {
   show("epochs", phases, overTime(series, epochUnit, "epochs", { barmode: "stack" }), worded(newestOf(series.epoch_ms), milliseconds));
 
   const stairs = { line: { color: colour("series-1"), width: 2, shape: "hv" } };
-  const subtasks = { ...axis(), rangemode: "tozero", tickformat: "d", nticks: 5, title: { text: "subtasks", font: { size: 11 } }, ...whole(series.parallelism) };
+  const subtasks = { ...axis(), rangemode: "tozero", tickformat: "d", nticks: 5, title: { text: "subtasks", font: { size: 11 } }, ...countAxis(series.parallelism) };
   const steps = overTime(series, "subtasks", "parallelism", { yaxis: subtasks, height: 130 });
   show("parallelism", [line(series, series.parallelism, "subtasks", stairs)], steps, worded(newestOf(series.parallelism), (n) => `${n} subtasks`));
 }

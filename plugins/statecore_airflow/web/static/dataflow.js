@@ -1,25 +1,26 @@
 // A job's dataflow: a box for each source, operator and sink, with its figures, and the lines between them.
-import { backlogText, count, make, milliseconds } from "./page.js";
+import { backlogText, byId, count, make, milliseconds } from "./page.js";
 
-const SVG = "http://www.w3.org/2000/svg";
-const BUSY_RATIO = 1.5; // a subtask that takes so much longer than the average holds up the others
+const BUSY_RATIO = 1.5; // a subtask that takes so much longer than the average holds up the others,
+const LONG = 0.5; // if it takes this share of an epoch
 const redrawn = new WeakMap(); // element → observer of its size
 
 const rate = (rows) => (rows === null ? "–" : `${count(rows)} rows/s`);
 const key = (kind, name) => `${kind} ${name}`;
 
 /** Draw the dataflow of an answer of `api/dataflow`. */
-export function drawDataflow(element, { nodes }) {
+export function drawDataflow(element, { nodes, epochs }) {
+  const longMs = LONG * (epochs[0]?.duration_ms ?? Infinity);
+  const longest = Math.max(...nodes.map((each) => each.work?.took_ms ?? 0));
   const columns = layered(nodes);
   const boxes = new Map();
   const laid = columns.map((column) =>
     make("ul", { class: "layer" }, ...column.map((node) => {
-      const shown = box(node, nodes);
+      const shown = box(node, longMs, longest);
       boxes.set(key(node.kind, node.name), shown);
       return shown;
     })));
-  const lines = document.createElementNS(SVG, "svg");
-  lines.setAttribute("aria-hidden", "true");
+  const lines = byId("lines").content.firstElementChild.cloneNode();
   element.replaceChildren(lines, ...laid);
   const connect = () => drawLines(lines, element, nodes, boxes);
   redrawn.get(element)?.disconnect();
@@ -42,18 +43,17 @@ function layered(nodes) {
   return columns.filter(Boolean);
 }
 
-function box(node, nodes) {
-  const lines = { source: ofSource, operator: ofOperator, sink: ofSink }[node.kind](node);
+function box(node, longMs, longest) {
+  const isLong = Boolean(node.work) && node.work.took_ms >= longMs;
+  const lines = { source: ofSource, operator: ofOperator, sink: ofSink }[node.kind](node, isLong);
   const from = node.inputs.length ? `, from ${node.inputs.map(([, name]) => name).join(", ")}` : "";
-  const operators = nodes.filter((each) => each.work);
-  const isSlowest = operators.length > 1 && node.work && operators.every((each) => each.work.took_ms <= node.work.took_ms);
   return make(
     "li",
     { class: "node", "data-kind": node.kind, "aria-label": `${node.kind} ${node.name}${from}`, title: node.does },
     make("strong", {}, node.name),
     make("small", {}, node.kind === "operator" || !node.does ? node.does : `${node.kind}: ${node.does}`),
     ...lines.filter(Boolean).map((line) => make("span", {}, line)),
-    isSlowest ? make("span", { class: "slowest" }, "takes longest") : null,
+    isLong && node.work.took_ms === longest ? make("span", { class: "slowest" }, "most of an epoch") : null,
   );
 }
 
@@ -66,14 +66,14 @@ function ofSource({ rows_in: arriving, rows_out: read, backlog }) {
   ];
 }
 
-function ofOperator({ work }) {
+function ofOperator({ work }, isLong) {
   if (!work) return [];
   const subtasks = `${count(work.subtasks)} subtask${work.subtasks === 1 ? "" : "s"}`;
   return [
     `${count(work.rows)} rows in an epoch`,
     `${subtasks}, ${milliseconds(work.took_ms)}`,
     work.subtasks > 1
-      ? make("span", { class: work.busy_ratio >= BUSY_RATIO ? "slowest" : "" }, `busiest ${work.busiest}: ${work.busy_ratio.toFixed(1)} × average`)
+      ? make("span", { class: isLong && work.busy_ratio >= BUSY_RATIO ? "slowest" : "" }, `busiest ${work.busiest}: ${work.busy_ratio.toFixed(1)} × average`)
       : null,
   ];
 }
@@ -89,7 +89,7 @@ function drawLines(lines, element, nodes, boxes) {
     return node.inputs.map((input) => {
       const before = boxes.get(key(...input));
       if (!before) return null;
-      const path = document.createElementNS(SVG, "path");
+      const path = document.createElementNS(lines.namespaceURI, "path");
       path.setAttribute("d", curve(before.getBoundingClientRect(), to, left - element.scrollLeft, top));
       return path;
     });

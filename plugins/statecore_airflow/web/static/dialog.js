@@ -43,10 +43,6 @@ export class ChangeDialog {
     byId("fields").addEventListener("input", () => this.#changed());
   }
 
-  get isOpen() {
-    return byId("dialog").open;
-  }
-
   async open(change) {
     this.#change = change;
     byId("dialog-title").textContent = change.title;
@@ -59,20 +55,18 @@ export class ChangeDialog {
     // Not on a button: Return must do nothing before there is a plan.
     byId("dialog-title").focus();
     try {
-      if (change.dag) await this.#load(change.dag);
-      if (this.#change !== change) return;
+      if (change.dag) {
+        const details = await ask(`${AIRFLOW}api/v2/dags/${change.dag}/details`);
+        if (this.#change !== change) return;
+        this.#params = details.params ?? {};
+        this.#isPaused = details.is_paused;
+        byId("fields").replaceChildren(...change.asked.filter((each) => each in this.#params).map((each) => this.#field(each)));
+      }
       byId("fields").querySelector("input, select")?.focus();
       this.#changed();
     } catch (error) {
-      this.#refused(error);
+      if (this.#change === change) this.#refused(error);
     }
-  }
-
-  async #load(dag) {
-    const details = await ask(`${AIRFLOW}api/v2/dags/${dag}/details`);
-    this.#params = details.params ?? {};
-    this.#isPaused = details.is_paused;
-    byId("fields").replaceChildren(...this.#change.asked.filter((each) => each in this.#params).map((each) => this.#field(each)));
   }
 
   #field(param) {
@@ -123,15 +117,15 @@ export class ChangeDialog {
     clearTimeout(this.#timer);
     if (!byId("form").checkValidity()) {
       const { labels, validationMessage } = byId("form").querySelector(":invalid");
-      this.#told([make("p", { class: "placeholder" }, `${labels[0].textContent}: ${validationMessage}`)]);
+      this.#showPlan([make("p", { class: "placeholder" }, `${labels[0].textContent}: ${validationMessage}`)]);
       return;
     }
     if (!this.#change.plan) {
-      this.#told(this.#change.show());
+      this.#showPlan(this.#change.show());
       byId("submit").disabled = false;
       return;
     }
-    this.#told([make("p", { class: "placeholder" }, "Computing the plan…")]);
+    this.#showPlan([make("p", { class: "placeholder" }, "Computing the plan…")]);
     this.#timer = setTimeout(() => this.#plan(asked), SETTLE_MS);
   }
 
@@ -141,54 +135,54 @@ export class ChangeDialog {
       if (this.#planned !== asked) return;
       const refusal = plan.refusal === null ? null : make("p", { class: "refusal", role: "alert" }, make("strong", {}, "Would be refused: "), plan.refusal);
       const paused = this.#isPaused ? make("p", { class: "warning" }, `The DAG ${this.#change.dag} is paused; a run waits until it is unpaused.`) : null;
-      this.#told([refusal, paused, ...this.#change.show(plan)]);
+      this.#showPlan([refusal, paused, ...this.#change.show(plan)]);
       byId("submit").disabled = plan.refusal !== null;
     } catch (error) {
       if (this.#planned === asked) this.#refused(error);
     }
   }
 
-  #told(elements) {
+  #showPlan(elements) {
     byId("plan").replaceChildren(...elements.filter((each) => each !== null));
   }
 
   #refused(error) {
     if (!(error instanceof Refusal)) console.error(error);
-    this.#told([make("p", { class: "refusal", role: "alert" }, make("strong", {}, "Not possible. "), error.message)]);
+    this.#showPlan([make("p", { class: "refusal", role: "alert" }, make("strong", {}, "Not possible. "), error.message)]);
   }
 
   async #submit() {
     if (byId("submit").disabled) return;
+    const change = this.#change;
     byId("submit").disabled = true;
     byId("outcome").textContent = "Submitting…";
     try {
-      if (this.#change.submit) {
-        await this.#change.submit();
-        byId("dialog").close();
+      if (change.submit) {
+        await change.submit();
+        if (this.#change === change) byId("dialog").close();
       } else {
-        this.#watch(await send(`${AIRFLOW}api/v2/dags/${this.#change.dag}/dagRuns`, { logical_date: null, conf: { job: this.#name, ...this.#values() } }));
+        const run = await send(`${AIRFLOW}api/v2/dags/${change.dag}/dagRuns`, { logical_date: null, conf: { job: this.#name, ...this.#values() } });
+        this.#watch(change, run);
       }
       this.#reload();
     } catch (error) {
+      if (this.#change !== change) return;
       byId("outcome").replaceChildren(make("strong", {}, "Refused. "), error.message);
       byId("submit").disabled = false;
     }
   }
 
-  /** Show the state of the run and follow it until it ends. */
-  #watch(run) {
-    const { dag } = this.#change;
+  /** Show the state of the run and follow it until it ends, or until the dialog is closed. */
+  #watch(change, run) {
+    if (this.#change !== change) return;
     const id = run.dag_run_id;
     const paused = this.#isPaused && run.state === "queued" ? " The DAG is paused: the run starts once it is unpaused." : "";
     const failed = run.state === "failed" ? " Open the run for the cause." : "";
-    byId("outcome").replaceChildren("Submitted as ", airflowLink(runPage(dag, id), id), ": ", make("strong", { "data-run-state": run.state }, run.state), `.${paused}${failed}`);
+    byId("outcome").replaceChildren("Submitted as ", airflowLink(runPage(change.dag, id), id), ": ", make("strong", { "data-run-state": run.state }, run.state), `.${paused}${failed}`);
     if (FINAL_STATES.includes(run.state)) return;
     this.#watching = setTimeout(async () => {
-      try {
-        this.#watch(await ask(`${AIRFLOW}api/v2/dags/${dag}/dagRuns/${encodeURIComponent(id)}`));
-      } catch {
-        this.#watch(run);
-      }
+      const newer = await ask(`${AIRFLOW}api/v2/dags/${change.dag}/dagRuns/${encodeURIComponent(id)}`).catch(() => run);
+      this.#watch(change, newer);
     }, POLL_MS);
   }
 

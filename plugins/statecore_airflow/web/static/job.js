@@ -6,7 +6,7 @@ import { showAudit, showDefinition } from "./definition.js";
 import { ChangeDialog } from "./dialog.js";
 import { Epochs } from "./epochs.js";
 import {
-  AIRFLOW, age, airflowLink, ask, backlogText, bothClocks, byId, bytes, colour, condition, count, finding, folded, isQuery, keepLoading, lagText, make, milliseconds, prose, renew, setClock, since, table, utc,
+  AIRFLOW, age, airflowLink, ask, backlogText, bothClocks, byId, bytes, colour, condition, count, finding, folded, isQuery, keepLoading, lagText, leadOut, make, milliseconds, prose, renew, setClock, since, table, utc,
 } from "./page.js";
 
 const EVERY_MS = 5_000;
@@ -16,6 +16,8 @@ const SERIES_EVERY_MS = 60_000; // upper limit; otherwise the series is reloaded
 // How a diagnosis is coloured; all others ask for a person.
 const AILMENTS = { healthy: "running", too_small: "rescaling", too_large: "rescaling" };
 const SPANS = { 15: "15 min", 60: "1 h", 360: "6 h", 1440: "24 h", 10080: "7 d", 43200: "30 d", 129600: "90 d" };
+
+const FURTHEST = Math.max(...Object.keys(SPANS).map(Number));
 
 const name = new URLSearchParams(location.search).get("name") ?? "";
 const query = new URLSearchParams({ name });
@@ -45,12 +47,12 @@ function clockWords() {
   return `; your clock is ${since(Math.abs(aheadMinutes) * 60_000).replace(" 0 min", "")} ${aheadMinutes > 0 ? "ahead" : "behind"}`;
 }
 
-/** How long what waits will last at the present rates. */
+/** Whether what waits grows, or how long it will last at the present rates. */
 function drain({ backlog }) {
   const waits = [backlog?.records, backlog?.files, backlog?.bytes].some(Boolean);
-  if (!waits || dataflow === null) return null;
-  const ms = dataflow.drained_in_ms;
-  return ms === null ? "not shrinking" : `gone in about ${since(ms)}`;
+  if (!waits || dataflow === null || dataflow.growth === null) return null;
+  if (dataflow.drained_in_ms !== null) return `gone in about ${since(dataflow.drained_in_ms)}`;
+  return dataflow.growth > 0 ? `growing by ${count(dataflow.growth)} rows/s` : "steady";
 }
 
 function tiles({ job, sources }) {
@@ -142,7 +144,7 @@ function generationRows(generations) {
 
 /** What has failed, drivers and runs, the newest first. */
 function failureRows({ generations, rescales }) {
-  const drivers = generations.filter((each) => each.state === "failed").map((each) => ({
+  const drivers = generations.filter((each) => each.error !== null).map((each) => ({
     atMs: each.ended_ms ?? each.heartbeat_ms, text: each.error ?? "", key: `generation ${each.generation}`,
     what: make("a", { href: `log?${new URLSearchParams({ name, generation: each.generation })}`, title: "Driver log" }, `driver, generation ${each.generation}`),
   }));
@@ -160,7 +162,7 @@ function showJob(answer) {
   byId("condition").dataset.condition = colour(job);
   const well = job.condition === "stopped" ? "Stopped, as it should be; nothing to do." : "Healthy; nothing to do.";
   renew(byId("advice"), [job.findings, well], () => (job.findings.length ? job.findings.map((each) => finding(job.name, each)) : [make("p", {}, well)]));
-  renew(byId("tiles"), [job, answer.sources, dataflow?.drained_in_ms], () => tiles(answer));
+  renew(byId("tiles"), [job, answer.sources, dataflow?.drained_in_ms, dataflow?.growth], () => tiles(answer));
   byId("topics").hidden = !answer.partitions.length;
   byId("topics-shown").textContent = answer.partitions.length < answer.partitions_total ? `the ${answer.partitions.length} fullest of ${answer.partitions_total}` : "";
   renew(byId("partitions"), answer.partitions, () =>
@@ -176,7 +178,7 @@ function showJob(answer) {
   renew(byId("generations"), answer.generations, () =>
     table(["Generation", "State", "Parallelism", "Started", "Ended"], generationRows(answer.generations), "The job has never run."));
   renew(byId("failures"), [answer.generations, answer.rescales], () =>
-    table(["When", "What", "Why"], failureRows(answer), "Nothing has failed that is still known."));
+    table(["When", "What", "Why"], failureRows(answer), "None of the newest drivers and runs has failed."));
   const spark = byId("spark");
   spark.hidden = answer.ui_url === null;
   if (answer.ui_url !== null) spark.href = answer.ui_url;
@@ -217,7 +219,7 @@ function draw() {
 function showDataflow() {
   if (dataflow === null) return;
   const { nodes } = dataflow;
-  const isNew = renew(byId("dataflow"), nodes, () => (nodes.length ? [] : [make("p", { class: "placeholder" }, "Not known yet. A driver tells its dataflow when it starts; a query of Spark’s own with its first batch.")]));
+  const isNew = renew(byId("dataflow"), nodes, () => (nodes.length ? [] : [make("p", { class: "placeholder" }, "Not known yet. A driver records its dataflow when it starts; a query of Spark’s own with its first batch.")]));
   if (isNew && nodes.length) drawDataflow(byId("dataflow"), dataflow);
   epochs.show(dataflow.epochs);
 }
@@ -246,7 +248,7 @@ async function loadSeries() {
   const key = JSON.stringify(wanted);
   if (key === seriesKey && (zoom || Date.now() - seriesMs < Math.min(series.step_ms, SERIES_EVERY_MS))) return;
   const loaded = await ask(`api/series?${query}&${new URLSearchParams(wanted)}`);
-  if (wanted !== zoom && wanted.minutes !== minutes) return;
+  if (JSON.stringify(zoom ?? { minutes }) !== key) return;
   series = loaded;
   seriesMs = Date.now();
   seriesKey = key;
@@ -259,6 +261,7 @@ function showRange() {
   reload();
 }
 
+leadOut(byId("spark"));
 const changes = new Changes(name, new ChangeDialog(name, () => reload()));
 const reload = keepLoading(load, EVERY_MS);
 
@@ -276,7 +279,7 @@ byId("unzoom").addEventListener("click", () => {
   showRange();
 });
 onZoom((fromMs, untilMs) => {
-  zoom = fromMs === null ? null : { minutes: Math.max(1, Math.ceil((untilMs - fromMs) / 60_000)), until_ms: Math.round(untilMs) };
+  zoom = fromMs === null ? null : { minutes: Math.min(FURTHEST, Math.max(1, Math.ceil((untilMs - fromMs) / 60_000))), until_ms: Math.round(untilMs) };
   showRange();
 });
 byId("clock").textContent = `UTC${clockWords()}.`;

@@ -40,7 +40,7 @@ export async function ask(url, options = {}) {
   }
   if (response.ok) return response.json();
   if (response.status === 401) throw new Refusal("Your login has expired. Log in again, then return to this page.", true);
-  if (response.status === 403) throw new Refusal("You have no permission for this. Ask for access to the DAG that makes this change; all that reads needs the DAG rescale.");
+  if (response.status === 403) throw new Refusal("You have no permission for this. Reading needs the DAG rescale, a change its own DAG, and with permissions per job both need the job, too.");
   throw new Refusal(await reason(response));
 }
 
@@ -261,13 +261,18 @@ function unfoldable(key, summary, text, kind = "") {
  * so the parent page, which has the same origin, follows the link instead.
  */
 export function airflowLink(href, ...children) {
-  const link = make("a", { href }, ...children);
+  return leadOut(make("a", { href }, ...children));
+}
+
+/** Have the parent page follow a link. */
+export function leadOut(link) {
   link.addEventListener("click", (event) => {
     if (window.parent === window) return;
     event.preventDefault();
     const outside = window.parent.document.createElement("a");
-    outside.href = href;
-    if (event.ctrlKey || event.metaKey || event.shiftKey) outside.target = "_blank";
+    outside.href = link.href;
+    outside.rel = link.rel;
+    if (link.target || event.ctrlKey || event.metaKey || event.shiftKey) outside.target = "_blank";
     outside.click();
   });
   return link;

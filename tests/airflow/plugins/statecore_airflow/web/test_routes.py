@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from statecore.catalog import Catalog, DataflowRecord, SystemClock
+from statecore.catalog import Catalog, DataflowNode, DataflowRecord, EpochRecord, SourceBacklog, SystemClock
 from statecore.operations.status.finding import Alert
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.plan import plan_rescale
@@ -383,6 +383,12 @@ def test_a_span_of_the_past_is_drawn_as_finely_as_it_is_known(visitor: Visitor, 
     # Of three days ago only quarters of an hour are known.
     long_ago = visitor.ask("series", name=FLIGHTS, minutes=60, until_ms=now_ms - 3 * 86_400_000)
     assert long_ago["step_ms"] == 900_000
+    # The end is drawn, too: only what has not ended yet is left out.
+    short = visitor.ask("series", name=FLIGHTS, minutes=10, until_ms=now_ms - 3 * 86_400_000)
+    assert short["at_ms"] and short["at_ms"][-1] + short["step_ms"] >= short["until_ms"]
+    assert [
+        mark["text"] for mark in visitor.ask("series", name=FLIGHTS, minutes=30, until_ms=now_ms - 30 * 60_000)["marks"]
+    ] == ["2 → 512"]
     ahead = visitor.ask("series", name=FLIGHTS, minutes=10, until_ms=now_ms + 3_600_000)
     assert ahead["until_ms"] <= ahead["now_ms"]
 
@@ -393,7 +399,9 @@ def test_a_decision_that_was_only_observed_is_marked_as_what_would_be(catalog: C
     change: dict[str, Any] = {"from_parallelism": 2, "to_parallelism": 4, "from_workers": None, "to_workers": None}
     seen = catalog.policies.set(job, {"max_parallelism": 8})
     catalog.policies.record_decision(seen, {}, **change, method="live", reason="r", figures={}, state="observed")
-    assert [(mark.kind, mark.text) for mark in _marks(catalog, job, 0)] == [("decision observed", "would take 4")]
+    assert [(mark.kind, mark.text) for mark in _marks(catalog, job, 0, catalog.now_ms())] == [
+        ("decision observed", "would take 4")
+    ]
 
 
 def test_a_policy_that_observes_is_told_as_such(catalog: Catalog, job: str) -> None:
@@ -418,10 +426,11 @@ def test_the_dataflow_comes_with_what_arrives_what_is_read_and_who_is_busiest(
     assert (work["subtasks"], work["busiest"]) == (4, 0) and work["busy_ratio"] > 1.1
     assert nodes["alerts"]["rows_out"] > 0 and nodes["alerts"]["took_ms"] > 0
     assert nodes["late"]["rows_out"] == 0 and nodes["late"]["took_ms"] is None
-    assert found["drained_in_ms"] == 0
+    assert found["drained_in_ms"] == 0 and found["growth"] == pytest.approx(0, abs=300)
     newest = flights.epochs.of(FLIGHTS, limit=1)[0]
     assert len(found["epochs"]) == 50 and found["epochs"][0]["epoch"] == newest.epoch
-    assert found["epochs"][0]["phases"] == newest.phases
+    phases = found["epochs"][0]["phases"]
+    assert sum(phases[each] for each in ("read", "transfer", "work")) == pytest.approx(newest.phases["run"])
     (operator,) = visitor.ask("subtasks", name=FLIGHTS, lineage=1, epoch=newest.epoch)["operators"]
     assert (operator["uid"], [each["subtask"] for each in operator["subtasks"]]) == ("by_tail", [0, 1, 2, 3])
     none = visitor.get("/statecore/api/subtasks", name=FLIGHTS, lineage=7, epoch=1)
@@ -430,13 +439,35 @@ def test_the_dataflow_comes_with_what_arrives_what_is_read_and_who_is_busiest(
     assert (of_nothing["nodes"], of_nothing["epochs"], of_nothing["drained_in_ms"]) == ([], [], None)
 
 
+def test_without_a_driver_nothing_is_read_whatever_its_last_epochs_did(catalog: Catalog, job: str) -> None:
+    from statecore_airflow.web.dataflow import get_dataflow
+
+    number = catalog.generations.claim(job, log_path="/l").generation
+    catalog.generations.heartbeat(job, number)
+    catalog.epochs.record_dataflow(DataflowRecord(job, number, (DataflowNode("source", "in", "kafka"),)))
+    now_ms = catalog.now_ms()
+    for n in range(5):
+        at_ms, waits = now_ms - 5_000 + n * 1_000, (SourceBacklog("in", records=900 - 100 * n),)
+        made = EpochRecord(job, 1, n, number, 2, 200, 0, at_ms - 9, at_ms, 9, backlog=waits, source_rows={"in": 200})
+        catalog.epochs.record(made)
+    found = get_dataflow(job, catalog)
+    assert (found.nodes[0].rows_in, found.nodes[0].rows_out) == (100, 200)
+    assert (found.growth, found.drained_in_ms) == (-100, 5_000)
+    # What the supervisor has measured since counts, not what the last epoch left.
+    catalog.epochs.record_backlog(job, number, [SourceBacklog("in", records=9_000)])
+    assert get_dataflow(job, catalog).drained_in_ms == 90_000
+    catalog.generations.end(job, number, state="failed", error="away")
+    found = get_dataflow(job, catalog)
+    assert (found.nodes[0].rows_out, found.growth, found.drained_in_ms) == (None, None, None)
+
+
 def test_sparks_own_pages_are_linked_while_the_driver_runs_and_only_on_the_web(catalog: Catalog, job: str) -> None:
     from statecore_airflow.web.jobs import get_job
 
     def linked() -> str | None:
         return get_job(job, catalog, [], lambda _: False).ui_url
 
-    for url in ("http://driver:4040", "javascript:alert(1)", None):
+    for url in ("http://driver:4040", "javascript:alert(1)", "http://[", None):
         number = catalog.generations.claim(job, log_path="/l").generation
         catalog.generations.heartbeat(job, number)
         assert linked() is None  # of the driver before
@@ -451,6 +482,15 @@ def test_how_a_job_is_registered_is_shown_without_its_secrets(catalog: Catalog, 
     assert found["settings"] == {"password": "***"}
     assert found["registered"]["Job file"] == f"/jobs/{FLIGHTS}.py"
     assert found["audit"][0]["change"]["parallelism"] == [2, 4]
+
+
+def test_the_audit_and_plans_hide_what_is_secret_in_an_address(airflow_app: Any, catalog: Catalog, job: str) -> None:
+    visitor, address = Visitor(airflow_app), "https://user:hidden-token@git/job.py"
+    catalog.jobs.set_desired(job, artifact=address, artifact_sha256="0" * 64)
+    asked = {"name": job, "artifact": "https://user:hidden-token@git/new.py"}
+    for route, role in (("definition", "viewer"), ("plan/upgrade", "user")):
+        text = json.dumps(visitor.ask(route, role=role, **asked))
+        assert "//git/job.py" in text and "hidden-token" not in text
 
 
 def test_what_a_change_will_do_is_said_before_and_why_it_would_be_refused(visitor: Visitor, flights: Catalog) -> None:
@@ -469,7 +509,11 @@ def test_what_a_change_will_do_is_said_before_and_why_it_would_be_refused(visito
     assert "found no live driver of job 'clicks'" in str(plan("savepoints", "clicks")[1])
     said, refusal = plan("catch_up")
     assert said.startswith("Now: parallelism 4") and "To drain with: parallelism" in said and refusal is None
+    # As the rescale that it triggers would be refused.
+    assert "max parallelism 128" in str(plan("catch_up", parallelism=129)[1])
     assert "found 3 workers asked for job 'sessions'" in str(plan("catch_up", "sessions", workers=3)[1])
+    assert plan("stop", "orders")[0].startswith("No driver is alive.")
+    assert "is to run already" in plan("start")[0]
     said, refusal = plan("upgrade", artifact="/jobs/new.py")
     assert f"Now the job runs /jobs/{FLIGHTS}.py." in said and refusal is None
     assert "expected an absolute path or a URL" in str(plan("upgrade", artifact="new.py")[1])
