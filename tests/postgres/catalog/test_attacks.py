@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import JSON, BigInteger, Boolean, Column, Executable, Integer, Table, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from statecore.catalog import Catalog, JobRecord, SourceBacklog
+from statecore.catalog import Catalog, DataflowRecord, JobRecord, SourceBacklog
 from statecore.catalog.roles import AIRFLOW, DRIVER, ROLES, SUPERVISOR
 from statecore.catalog.schema import VERSION_TABLE
 from statecore.catalog.tables import metadata
@@ -175,6 +175,7 @@ def both(catalog: Catalog, job: str) -> list[JobRecord]:
         )
         catalog.epochs.record_backlog(name, claimed, [SourceBacklog("in", 1)])
         catalog.epochs.record_topics(name, claimed, [])
+        catalog.epochs.record_dataflow(DataflowRecord(name, claimed, ()))
         catalog.savepoints.record(f"/{name}", job=name, lineage=1, epoch=1, parallelism=2, reason="")
         catalog.requests.send(name, "savepoint", {"name": "x"}, f"savepoint of {name}")
         catalog.requests.send(name, "check_job_file", {"artifact": "/new.py"}, f"check for {name}")

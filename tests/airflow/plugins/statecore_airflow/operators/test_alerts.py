@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -111,7 +112,8 @@ def test_what_the_webhook_does_not_accept_is_announced_again(
         tell(change)
     webhook.answer = 200
     (again,) = AlertTrigger().look(catalog)
-    assert again == change and len(tell(again)) == 1
+    # The message counts the seconds.
+    assert replace(again, text="") == replace(change, text="") and len(tell(again)) == 1
     assert AlertTrigger().look(catalog) == []
 
 

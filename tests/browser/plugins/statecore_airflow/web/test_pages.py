@@ -339,8 +339,12 @@ def test_a_dialog_hears_nothing_of_a_change_that_was_closed(
     page: Page, server: ApiServer, complaints: list[str]
 ) -> None:
     held: list[Route] = []
-    page.route("**/api/v2/dags/upgrade/details", held.append)
-    page.route("**/api/v2/dags/stop/dagRuns", held.append)
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/api/v2/dags/upgrade/details", hold)
+    page.route("**/api/v2/dags/stop/dagRuns", hold)
     page.goto(f"{server.url}{JOB}")
     dialog = page.get_by_role("dialog")
     page.get_by_role("button", name="Stop…").click()
