@@ -8,14 +8,16 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 from rich.markup import escape
 
 from statecore.catalog import Catalog, JobRecord
 from statecore.cli.copying import watched
 from statecore.cli.driver import answer, live_driver
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, unique_name
-from statecore.cli.output import console, print_json, table, telling, utc
+from statecore.cli.output import NOTHING, console, print_json, table, telling, utc
 from statecore.operations.kinds import PROGRAMS
+from statecore.operations.status.finding import span
 from statecore.snapshot.checkpoints import CheckpointStore
 
 
@@ -61,10 +63,12 @@ def list_savepoints(name: JobName, catalog: CatalogUrl, as_json: AsJson = False)
     if as_json:
         print_json(savepoints)
         return
-    made = table("created (UTC)", "lineage", "epoch", "parallelism", "reason", "path")
+    made = table("created (UTC)", "lineage", "epoch", "parallelism", "bytes", "took", "reason", "path")
     for each in savepoints:
         numbers = map(str, (each.lineage, each.epoch, each.parallelism))
-        made.add_row(utc(each.created_ms), *numbers, escape(each.reason), escape(each.path))
+        size = NOTHING if each.bytes is None else decimal(each.bytes)
+        took = NOTHING if each.took_ms is None else span(each.took_ms)
+        made.add_row(utc(each.created_ms), *numbers, size, took, escape(each.reason), escape(each.path))
     console().print(made)
 
 

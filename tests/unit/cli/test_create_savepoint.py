@@ -109,18 +109,19 @@ class TestSavepointsOfAJob:
         for epoch in (3, 9):
             catalog.savepoints.record(
                 f"{long}/{epoch}", job=job, lineage=1, epoch=epoch, parallelism=2, reason=f"reason [{epoch}]",
-                created_ms=epoch * 1000,
+                created_ms=epoch * 1000, bytes=epoch * 10**6, asked_ms=epoch * 1000 - 2_000,
             )  # fmt: skip
         done = run("savepoint", "list", job)
         assert (done.returncode, done.stderr) == (0, "")
         newer, older = (done.stdout.index(f"{long}/{epoch}") for epoch in (9, 3))
         assert newer < older
         assert "1970-01-01 00:00:09" in done.stdout and "reason [9]" in done.stdout
+        assert "9.0 MB" in done.stdout and "2 s" in done.stdout
 
         listed = json.loads(run("savepoint", "list", job, "--json").stdout)
         assert listed[1] == {
             "path": f"{long}/3", "job": job, "lineage": 1, "epoch": 3, "parallelism": 2, "created_ms": 3000,
-            "reason": "reason [3]",
+            "reason": "reason [3]", "bytes": 3 * 10**6, "took_ms": 2_000,
         }  # fmt: skip
 
     def test_a_job_without_any_has_an_empty_list(self, job: str) -> None:
