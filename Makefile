@@ -18,7 +18,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 # Some containers set it. Each of hundreds of processes would then compile all its modules anew: 4 s instead of none.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup java classes kafka s3mock versitygw goldens demo stop unit test part stories nightly e2e queries chaos bench policies docs lint audit invariants migration pictures clean
+.PHONY: help setup java classes kafka s3mock versitygw goldens demo stop unit test part stories nightly e2e queries chaos drills bench policies docs lint audit invariants migration pictures clean
 
 help:
 	@echo "make demo            run the main job end to end and print a verdict"
@@ -37,6 +37,8 @@ help:
 	@echo "                     then 200 times at a job from one Kafka topic to another, and its broker,"
 	@echo "                     and 200 times at a query of Spark's own"
 	@echo "make chaos KAFKA=1   the job with Kafka alone; QUERY=1 the query alone"
+	@echo "make drills          break what a job stands on, and check what people are told, what helps, and the output;"
+	@echo "                     half an hour; ONLY=words plays some"
 	@echo "make bench           measure side by side with Spark; GROUP=core runs one group, ONLY=name one row"
 	@echo "make policies        simulate the policy and its peers on many shapes, and draw it; ONLY=name runs one shape"
 	@echo "make docs            build the documentation and its API reference into .run/site"
@@ -169,6 +171,7 @@ nightly: $(CLASSES) kafka s3mock versitygw goldens
 	@ALL_EXAMPLES=1 $(UNIT) -m unit --cov=statecore --cov-report=term:skip-covered --cov-fail-under=87
 	@ALL_EXAMPLES=1 $(PYTEST) 2 -m "not unit and not e2e"
 	@$(STORIES)
+	@$(BIN)/python -m tests.drills
 
 # Every operator on every provider; `make test` tries each operator once.
 queries: $(CLASSES) goldens
@@ -182,6 +185,9 @@ chaos: $(CLASSES) kafka
 	@$(if $(KAFKA)$(QUERY),,$(CHAOS))
 	@$(if $(QUERY),,$(CHAOS) --kafka)
 	@$(if $(KAFKA),,$(CHAOS) --query)
+
+drills: $(CLASSES)
+	@$(BIN)/python -m tests.drills $(if $(ONLY),--only "$(ONLY)")
 
 bench: setup java kafka
 	@$(BIN)/python -m benchmarks $(if $(GROUP),--group $(GROUP)) $(if $(ONLY),--only $(ONLY))

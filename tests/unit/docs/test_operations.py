@@ -34,3 +34,11 @@ def test_a_quoted_message_is_one_that_is_printed(quoted: str) -> None:
 @pytest.mark.parametrize("state", get_args(DriverState))
 def test_every_state_of_a_driver_is_named(state: str) -> None:
     assert f"`{state.upper()}`" in PAGE
+
+
+def test_every_drill_stands_in_its_table() -> None:
+    drills = (REPO / "tests" / "drills" / "drills.py").read_text()
+    names = re.findall(r"Drill\(\s*\"(.+?)\",", drills)
+    assert len(names) == 12
+    table = PAGE.partition("## What you are sent, and what helps")[2].partition("\n## ")[0]
+    assert [row.split(" | ")[0] for row in re.findall(r"^\| (.* \| .*) \|$", table, re.MULTILINE)[2:]] == names
