@@ -48,8 +48,9 @@ def _take(server: ApiServer, browser: Browser, theme: str) -> None:
     page.get_by_role("button", name="1 h").click()
     expect(page.locator("#rate").get_by_text("2 → 4")).to_be_visible()
     expect(page.locator(".strip .hm image")).to_be_visible()
-    # Down to the decisions; the rest of the page is tables.
-    last = page.locator("#decisions").bounding_box()
+    # From the top down to the state; the rest of the page is tables.
+    page.evaluate("scrollTo(0, 0)")
+    last = page.locator("#spread").bounding_box()
     assert last is not None
     page.set_viewport_size({"width": 1280, "height": round(last["y"] + last["height"]) + 16})
     _picture(page, f"job-{theme}")

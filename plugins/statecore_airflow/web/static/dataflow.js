@@ -11,7 +11,9 @@ const key = (kind, name) => `${kind} ${name}`;
 /** Draw the dataflow of an answer of `api/dataflow`. */
 export function drawDataflow(element, { nodes, epochs }) {
   const longMs = LONG * (epochs[0]?.duration_ms ?? Infinity);
-  const longest = Math.max(...nodes.map((each) => each.work?.took_ms ?? 0));
+  // Of one operator alone, that is as it should be.
+  const operators = nodes.filter((each) => each.work);
+  const longest = operators.length > 1 ? Math.max(...operators.map((each) => each.work.took_ms)) : Infinity;
   const columns = layered(nodes);
   const boxes = new Map();
   const laid = columns.map((column) =>
@@ -53,7 +55,7 @@ function box(node, longMs, longest) {
     make("strong", {}, node.name),
     make("small", {}, node.kind === "operator" || !node.does ? node.does : `${node.kind}: ${node.does}`),
     ...lines.filter(Boolean).map((line) => make("span", {}, line)),
-    isLong && node.work.took_ms === longest ? make("span", { class: "slowest" }, "most of an epoch") : null,
+    isLong && node.work.took_ms === longest ? make("span", { class: "slowest" }, "takes longest") : null,
   );
 }
 
