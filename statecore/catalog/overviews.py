@@ -38,8 +38,9 @@ HISTORY = 10
 """Newest generations of a job: more failures than it takes to reach the longest back-off."""
 RUNS = 50
 """Newest rescale runs, and decisions, of a job whose policy is on."""
-_RATE_MS = 60_000
-_RATE_EPOCHS = 3
+RATE_MS = 60_000
+RATE_EPOCHS = 3
+"""Rates are those of the last minute, or of three epochs if these took longer."""
 _FIGURES = (tables.epochs, tables.backlogs, tables.arrivals)
 
 
@@ -202,7 +203,7 @@ def _rates(connection: Connection, chosen: Sequence[ColumnElement[bool]], now_ms
     since = (
         select(
             jobs.c.name,
-            (now_ms - case((_RATE_EPOCHS * duration > _RATE_MS, _RATE_EPOCHS * duration), else_=_RATE_MS)).label("ms"),
+            (now_ms - case((RATE_EPOCHS * duration > RATE_MS, RATE_EPOCHS * duration), else_=RATE_MS)).label("ms"),
         )
         .where(*chosen, duration.is_not(None))
         .subquery()

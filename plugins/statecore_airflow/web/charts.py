@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 
 from statecore.catalog import MINUTE_MS, QUARTER_MS, Catalog, Epochs, KeyGroupsRecord, OperatorFigures, SourceBacklog
 from statecore.catalog.rollups import KEPT_MS
+from statecore.operations.status.rates import LATE_EPOCHS
 from statecore_airflow.web.access import JobName
 from statecore_airflow.web.answers import Mark, SeriesAnswer, Spread, SpreadAnswer
 from statecore_airflow.web.catalogs import CatalogDep
@@ -20,8 +21,6 @@ _FURTHEST = 90 * 1_440
 """Minutes that the oldest roll-up reaches back."""
 _STEPS = 180
 _EPOCHS_PER_STEP = 4
-_LATE_EPOCHS = 3
-"""Stop expecting a commit after this many times the newest epoch's duration."""
 _UNITS_MS = (QUARTER_MS, MINUTE_MS, 1_000)
 """What steps are whole multiples of; the catalog has roll-ups of the first two."""
 _PHASES = ("read", "transfer", "work", "commit", "publish")
@@ -105,7 +104,7 @@ def _known_ms(epochs: Epochs, name: str, now_ms: int, since_ms: int) -> int:
 def _open_since_ms(epochs: Epochs, name: str, now_ms: int) -> int:
     """Return the time from which rows are unknown: those of a running epoch are counted at its commit."""
     newest = epochs.of(name, limit=1)
-    if not newest or now_ms - newest[0].committed_ms > _LATE_EPOCHS * newest[0].duration_ms:
+    if not newest or now_ms - newest[0].committed_ms > LATE_EPOCHS * newest[0].duration_ms:
         return now_ms
     return newest[0].committed_ms
 

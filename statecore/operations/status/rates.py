@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from statecore.catalog import EpochRecord, SourceBacklog
+from statecore.catalog.overviews import RATE_EPOCHS, RATE_MS
 
-_WINDOW_MS = 60_000
-_FEWEST = 4
-# Stop to expect the next epoch after so many times the duration of the newest one.
-_LATE = 3
+LATE_EPOCHS = 3
+"""The next epoch is not expected any more after this many times the duration of the newest one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Drain:
 
 
 def recent_epochs(epochs: Sequence[EpochRecord], now_ms: int) -> Sequence[EpochRecord]:
-    """Return the epochs of the newest driver in the last minute, or its last four; none of a driver that has paused.
+    """Return the epochs that rates are of, and the one before them; none of a driver that has paused.
 
     Args:
         epochs: A job's newest epochs, in the order of their commits.
@@ -54,12 +53,12 @@ def recent_epochs(epochs: Sequence[EpochRecord], now_ms: int) -> Sequence[EpochR
     if not epochs:
         return ()
     newest = epochs[-1]
-    if now_ms - newest.committed_ms > max(_WINDOW_MS, _LATE * newest.duration_ms):
+    if now_ms - newest.committed_ms > max(RATE_MS, LATE_EPOCHS * newest.duration_ms):
         return ()
     # A driver's counters begin anew.
     own = [each for each in epochs if each.generation == newest.generation]
-    recent = [each for each in own if each.committed_ms > newest.committed_ms - _WINDOW_MS]
-    return own[-max(_FEWEST, len(recent)) :]
+    recent = [each for each in own if each.committed_ms > newest.committed_ms - RATE_MS]
+    return own[-max(RATE_EPOCHS + 1, len(recent)) :]
 
 
 def source_rates(recent: Sequence[EpochRecord]) -> list[SourceRate]:

@@ -30,7 +30,7 @@ def test_what_arrives_is_what_is_read_and_what_more_waits() -> None:
     assert rates(epochs) == [SourceRate("in", read=60, arriving=70)]
 
 
-def test_only_the_last_minute_counts_or_four_epochs() -> None:
+def test_only_the_last_minute_counts_or_three_epochs() -> None:
     often = [epoch(n, 10 * n, records(0), 100 if n > 9 else 9_999) for n in range(15)]
     (found,) = rates(often)
     assert found.read == 10
