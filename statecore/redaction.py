@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 # Spark's redaction rule, plus other common names of secrets; a jar of Spark's connector for Kafka has one in its name.
 _NAME = (
@@ -28,6 +29,11 @@ SPARK_PATTERN = rf"(?i){_NAME}|PRIVATE KEY-----"
 def looks_secret(text: str) -> bool:
     """Return whether a name looks like a secret's, or a value holds one, such as a URL with a password."""
     return _SECRET.search(text) is not None
+
+
+def without_secrets(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values that neither look like a secret nor have a secret's name."""
+    return {name: value for name, value in values.items() if not (looks_secret(name) or looks_secret(value))}
 
 
 def redacted(text: str) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import msgspec
 
 from statecore.errors import ManifestError, MissingFileError
-from statecore.redaction import looks_secret
+from statecore.redaction import without_secrets
 from statecore.storage import FileStore
 
 _PATH = "job.json"
@@ -42,7 +40,7 @@ _DECODER = msgspec.json.Decoder(JobDefinition)
 
 def write_definition(files: FileStore, definition: JobDefinition) -> None:
     """Write a definition, without its secrets; it replaces an older one."""
-    conf, settings = _without_secrets(definition.conf), _without_secrets(definition.settings)
+    conf, settings = without_secrets(definition.conf), without_secrets(definition.settings)
     withheld = {*(definition.conf.keys() - conf.keys()), *(definition.settings.keys() - settings.keys())}
     public = msgspec.structs.replace(definition, conf=conf, settings=settings, withheld=tuple(sorted(withheld)))
     files.write(_PATH, msgspec.json.format(msgspec.json.encode(public), indent=1))
@@ -68,7 +66,3 @@ def read_definition(files: FileStore) -> JobDefinition:
             f"found {files.url}/{_PATH}, which is not a job definition ({error}); expected one written by statecore; "
             "register the job by hand"
         ) from error
-
-
-def _without_secrets(values: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in values.items() if not (looks_secret(name) or looks_secret(value))}

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import field_validator
 
-from statecore.redaction import looks_secret, redacted
+from statecore.redaction import redacted, without_secrets
 from statecore_airflow.web.access import JobName
 from statecore_airflow.web.answers import Answer
 from statecore_airflow.web.catalogs import CatalogDep
@@ -79,5 +79,5 @@ def get_definition(name: JobName, catalog: CatalogDep) -> DefinitionAnswer:
 
 
 def _shown(values: dict[str, str]) -> dict[str, str]:
-    hidden = {name for name, value in values.items() if looks_secret(name) or looks_secret(value)}
-    return {name: _HIDDEN if name in hidden else value for name, value in sorted(values.items())}
+    public = without_secrets(values)
+    return {name: public.get(name, _HIDDEN) for name in sorted(values)}
