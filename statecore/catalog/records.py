@@ -237,7 +237,8 @@ class SavepointRecord:
     """Path and content of a savepoint; the manifest at ``path`` is authoritative.
 
     Attributes:
-        bytes: Size of all files that it needs, of which other savepoints may need the same; None if unknown.
+        bytes: Size of its state files, which other savepoints may share, or of all files of a query's checkpoint; None
+            if unknown.
         took_ms: Time from the request until it was there; None if unknown.
 
     """

@@ -21,8 +21,8 @@ from statecore.operations.changes import (
     Step,
     is_retryable,
 )
-from statecore.operations.changes.spark_program import PROGRESS
 from statecore.operations.downtime import usual_step_ms
+from statecore.program_output import PROGRESS
 
 POLL_S = 0.5
 

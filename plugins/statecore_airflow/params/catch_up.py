@@ -111,7 +111,7 @@ class DrainPlan:
 
     def lines(self) -> list[str]:
         """Describe both sizes."""
-        return [describe("now", self.present, self.now), describe("to drain with", self.after, self.then)]
+        return [_describe("now", self.present, self.now), _describe("to drain with", self.after, self.then)]
 
 
 def drain_plan(catalog: Catalog, request: CatchUpRequest) -> DrainPlan:
@@ -128,7 +128,7 @@ def drain_plan(catalog: Catalog, request: CatchUpRequest) -> DrainPlan:
     return DrainPlan(present, after, now, then)
 
 
-def describe(title: str, size: JobSize, estimate: DrainEstimate) -> str:
+def _describe(title: str, size: JobSize, estimate: DrainEstimate) -> str:
     """Return an estimate in words."""
     workers = "" if size.workers is None else f", {size.workers} workers"
     return f"{title}: parallelism {size.parallelism}{workers}: {drain_words(estimate)}; {estimate.based_on}"

@@ -19,8 +19,6 @@ from statecore.cluster.spark_home import spark_environment
 from statecore.errors import StepFailedError
 from statecore.operations.changes.change import Change
 
-PROGRESS = "progress: "
-"""How the lines of a program begin that say how far it is."""
 _SHOWN_LINES = 20
 _END_S = 10.0
 # Also how long a user who aborts the run waits for the program to end.

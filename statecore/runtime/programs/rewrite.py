@@ -8,6 +8,7 @@ import sys
 from rich.filesize import decimal
 
 from statecore.errors import StatecoreError
+from statecore.program_output import PROGRESS
 from statecore.runtime import rewrite_savepoint
 from statecore.runtime.driver.generation import job_session
 
@@ -29,7 +30,7 @@ def main() -> None:
             parallelism=arguments.parallelism,
             max_parallelism=arguments.max_parallelism,
             report=lambda done, total: print(
-                f"progress: {decimal(done)} written of about {decimal(total)}", flush=True
+                f"{PROGRESS}{decimal(done)} written of about {decimal(total)}", flush=True
             ),
         )
         print(path)
