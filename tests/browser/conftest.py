@@ -53,4 +53,6 @@ def page(browser: Browser, logged_in: dict[str, object], complaints: list[str]) 
     page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     yield page
+    # Pages ask again and again: an answer that a test alters may be under way when the test is over.
+    page.unroute_all(behavior="ignoreErrors")
     context.close()
