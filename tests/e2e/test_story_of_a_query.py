@@ -157,7 +157,7 @@ def test_a_query_stops_for_good_and_again_when_the_run_is_cleared(world: World, 
     stop = world.trigger("stop", "query-stops", job=QUERY)
     for again in (False, True):
         if again:
-            world.succeed("start", world.trigger("start", "query-starts", job=QUERY))
+            world.succeed("start", world.trigger("start", "query-starts-again", job=QUERY))
             counts.feed(1)
             counts.settle()
             world.say("clearing the run that has stopped it")

@@ -264,7 +264,8 @@ def test_a_decision_breaks_no_rule(data: Any) -> None:
     slack = PolicyMemory(parallelism=now, slack_since_ms=0, known_since_ms=0)
     made = decide(found, settings, draw(st.sampled_from([NOTHING, slack])))
     sizes = settings.sizes(key_groups, by_worker=workers is not None)
-    least = min(asked, sizes[-1]) if asked and 9 <= hour < 11 else 1
+    scheduled = asked if asked and 9 <= hour < 11 else 1
+    least = min(scheduled, sizes[-1])
     if made.action == "stay":
         assert made.parallelism == now
         assert now >= least or any(each in made.reason for each in ("frozen until", "rescales a day"))
@@ -276,6 +277,9 @@ def test_a_decision_breaks_no_rule(data: Any) -> None:
     assert settings.max_rescales_a_day is None or found.made_in_a_day < settings.max_rescales_a_day
     sizes = [size for size in sizes if size >= least]
     allowed = aligned(sizes, key_groups, None) if align else sizes
+    if allowed[-1] < scheduled < now:
+        # No size of whole workers is as large as the schedule asks: a job that is larger keeps what it asks.
+        allowed = [scheduled]
     steps = whole_steps(key_groups, unit, align)
     if max_step is not None:
         toward = [size for size in [*steps, *allowed] if (size > now) == (to > now) and size != now]
@@ -287,6 +291,12 @@ def test_a_decision_breaks_no_rule(data: Any) -> None:
     elif max_step is None:
         assert to >= allowed[0]
     assert to <= max(now, allowed[-1])
+
+
+def test_what_a_schedule_asks_between_whole_workers_is_kept_by_a_job_above_its_limits() -> None:
+    settings = with_(NO_WAIT, max_parallelism=4, subtasks_per_worker=3, at_least=["0 9 * * 1 for 2h: 4"])
+    made = decide(at("9:45", figures(5, workers=2)), settings, NOTHING)
+    assert (made.action, made.parallelism) == ("in", 4)
 
 
 @pytest.mark.parametrize(
