@@ -423,6 +423,24 @@ def test_nobody_is_kept_out_by_how_a_page_is_made(
         require_accessible()
 
 
+def test_on_a_narrow_screen_the_list_shows_whole_names_and_messages(page: Page, server: ApiServer) -> None:
+    jobs_shown = 6
+
+    def altered(route: Route) -> None:
+        answer = route.fetch().json()
+        jobs = [{**job, "name": f"{job['name']}-of-a-team-that-names-its-streams-at-length"} for job in answer["jobs"]]
+        route.fulfill(json={**answer, "jobs": jobs[:jobs_shown]})
+
+    page.route("**/api/jobs", altered)
+    page.set_viewport_size({"width": 390, "height": 844})
+    for jobs_shown in (6, 0):
+        page.goto(f"{server.url}/statecore/")
+        expect(page.locator("#jobs tr[data-job]")).to_have_count(jobs_shown)
+        expect(page.locator("#jobs td").first).to_be_visible()
+        sizes = page.locator(".scroll:has(table.jobs)").evaluate("each => [each.scrollWidth, each.clientWidth]")
+        assert sizes[0] == sizes[1]
+
+
 def test_who_may_rescale_a_job_but_not_change_it_is_offered_no_abort(page: Page, server: ApiServer) -> None:
     def as_reader(route: Route) -> None:
         # The simple auth manager, which the server has, knows no permissions per job.
