@@ -11,8 +11,8 @@ from benchmarks.ours import RUNNING_SUM, RUNNING_SUM_BATCH
 from benchmarks.rows.throughput import EPOCHS, FEWER_ROWS, KEYS, ROWS, WARM_UP, Sides, rate
 
 SLOW_EPOCHS, SLOW_PART = 2, 5
-"""An operator that crosses a socket per call takes minutes: it gets two epochs, a fifth of the rows and of the keys. So
-each of its keys has as many rows as of ours, which is what its cost per row depends on.
+"""An operator that crosses a socket per call takes minutes. So both sides get two epochs, and the operator a fifth of
+the rows and of the keys: as many rows a key, which its cost of a row depends on.
 """
 
 
