@@ -433,9 +433,3 @@ class LogAnswer(Answer):
     path: str
     text: str
     missing_bytes: int
-
-
-class RunbookAnswer(Answer):
-    """The runbook's entries, by name of the alert."""
-
-    entries: dict[str, str]

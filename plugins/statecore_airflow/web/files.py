@@ -6,11 +6,11 @@ from functools import cache
 from pathlib import Path
 
 from fastapi import APIRouter, HTTPException, Response, status
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, HTMLResponse
+from markdown_it import MarkdownIt
 
 from statecore.extras import require
 from statecore.operations.status.runbook import runbook
-from statecore_airflow.web.answers import RunbookAnswer
 
 router = APIRouter()
 
@@ -38,15 +38,9 @@ def log_page() -> FileResponse:
 
 
 @router.get("/runbook")
-def runbook_page() -> FileResponse:
-    """Return the page of the runbook."""
-    return _page("runbook")
-
-
-@router.get("/api/runbook")
-def get_runbook() -> RunbookAnswer:
-    """Return what each alert means, and what to do."""
-    return RunbookAnswer(entries=runbook())
+def runbook_page() -> HTMLResponse:
+    """Return the page of the runbook: what each alert means, and what to do."""
+    return HTMLResponse(_runbook())
 
 
 @router.get("/static/plotly.min.js")
@@ -66,7 +60,19 @@ def static(name: str) -> FileResponse:
 
 
 def _page(name: str) -> FileResponse:
-    return FileResponse(_HERE / "pages" / f"{name}.html", media_type="text/html")
+    return FileResponse(_file(name), media_type="text/html")
+
+
+def _file(name: str) -> Path:
+    return _HERE / "pages" / f"{name}.html"
+
+
+@cache
+def _runbook() -> str:
+    # Tables, and no HTML of the text's own.
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    entries = (f'<h2 id="{name}">{name}</h2>\n{markdown.render(text)}' for name, text in runbook().items())
+    return _file("runbook").read_text(encoding="utf-8").replace("<!-- entries -->", "\n".join(entries))
 
 
 @cache
