@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
 KEEP ?=
+ALL ?=
 SABOTAGE ?=
 QUERY ?=
 KAFKA ?=
@@ -50,7 +51,8 @@ help:
 	@echo "make audit           look the packages of requirements.lock up in a database of vulnerabilities; needs the network"
 	@echo "make invariants      take each invariant's keeper away; a test must fail"
 	@echo "make migration NAME=\"what changes\"   write a revision for a change of the catalog's tables"
-	@echo "make pictures        take the documentation's pictures of the pages in Airflow anew"
+	@echo "make pictures        take the documentation's pictures of the pages in Airflow anew; ALL=1 takes every page"
+	@echo "                     and dialog, light and dark, wide and narrow, into .run/pictures"
 	@echo "make stop            end everything that demo left running"
 
 setup: $(VENV)/.installed
@@ -200,7 +202,7 @@ migration: setup
 	@$(BIN)/python -m scripts.new_migration "$(NAME)"
 
 pictures: setup
-	@$(BIN)/python -m tests.web
+	@$(BIN)/python -m tests.web $(if $(ALL),--all .run/pictures)
 
 # Material's notice about the end of MkDocs 1 is no warning of ours.
 docs: setup

@@ -1,7 +1,11 @@
-"""``make pictures``: takes the documentation's screenshots of the web pages, into ``docs/images``."""
+"""``make pictures``: takes the documentation's screenshots of the web pages, into ``docs/images``.
+
+With ``--all FOLDER``, every page and dialog, into that folder: see ``everything.py``.
+"""
 
 from __future__ import annotations
 
+import argparse
 import io
 import tempfile
 from pathlib import Path
@@ -10,6 +14,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.paths import REPO
+from tests.web import everything
 from tests.web.browser import chromium, log_in, new_context
 from tests.web.server import ApiServer
 from tests.web.story import FLIGHTS, LivingDriver, Story
@@ -22,7 +27,14 @@ _COLOURS = 256
 
 def main() -> None:
     """Take all screenshots."""
+    parser = argparse.ArgumentParser(prog="python -m tests.web", description=__doc__)
+    parser.add_argument("--all", type=Path, metavar="FOLDER", help="take every page and dialog, into this folder")
+    every = parser.parse_args().all
     with tempfile.TemporaryDirectory(prefix="statecore-pictures-") as folder:
+        if every is not None:
+            with chromium() as browser:
+                everything.take(browser, Path(folder), every)
+            return
         url = f"sqlite:///{folder}/catalog.db"
         Story(url, Path(folder)).tell()
         home = Path(folder) / "airflow"
