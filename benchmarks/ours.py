@@ -193,4 +193,7 @@ def written_savepoint(spark: SparkSession, folder: Path, keys: int) -> str:
     """Write a savepoint of the running sum with ``keys`` keys; return its URL."""
     ids = spark.range(keys)
     rows = ids.select(key_column(F.col("id")).alias("k"), (F.col("id") % 1000).alias("value"))
-    return write_savepoint(folder, {UID: {TOTAL: (rows, ["k"])}}, MAX_PARALLELISM, PARALLELISM)
+    settings = dict.fromkeys(("input", "output"), str(folder))
+    return write_savepoint(
+        folder, {UID: {TOTAL: (rows, ["k"])}}, MAX_PARALLELISM, PARALLELISM, job=RUNNING_SUM, settings=settings
+    )

@@ -3,7 +3,7 @@
 Stop the query; write the savepoint, in a shell with PySpark::
 
     from examples.over_from_groupby import carry_over
-    carry_over(spark, "/data/checkpoint", "/data/savepoint")
+    carry_over(spark, {"input": …, "output": …}, "/data/checkpoint", "/data/savepoint")
 
 then register this file as the job, and start it with ``--from /data/savepoint``. It has the query's totals, and reads
 on where the query stopped. Settings of both: ``input`` is a directory; of the job, ``output`` too.
@@ -62,7 +62,7 @@ def build(job: Job) -> None:
     totals.sink("totals", ParquetSink(f"{settings['output']}/totals"))
 
 
-def carry_over(spark: SparkSession, checkpoint: str, savepoint: str) -> str:
+def carry_over(spark: SparkSession, settings: Mapping[str, str], checkpoint: str, savepoint: str) -> str:
     """Write a savepoint of the query's state and of where it stands in its source; return the savepoint's URL."""
     state = spark.read.format("statestore").load(checkpoint)
     # Spark names the columns of its state after the aggregate functions.
@@ -72,6 +72,8 @@ def carry_over(spark: SparkSession, checkpoint: str, savepoint: str) -> str:
         {"totals": {TOTAL: (totals, ["user"])}},
         max_parallelism=128,
         parallelism=4,
+        job=build,
+        settings=settings,
         sources_from=checkpoint,
         sources=["payments"],
     )

@@ -92,7 +92,7 @@ def build(job: Job) -> None:
     newest.sink("newest", ParquetSink(f"{settings['output']}/newest"))
 
 
-def carry_over(spark: SparkSession, checkpoint: str, savepoint: str) -> str:
+def carry_over(spark: SparkSession, settings: Mapping[str, str], checkpoint: str, savepoint: str) -> str:
     """Write a savepoint of the query's state and of where it stands in its source; return the savepoint's URL."""
     count = spark.read.format("statestore").option("stateVarName", "count").load(checkpoint)
     # Whole lists, in their order.
@@ -108,6 +108,8 @@ def carry_over(spark: SparkSession, checkpoint: str, savepoint: str) -> str:
         },
         max_parallelism=128,
         parallelism=4,
+        job=build,
+        settings=settings,
         sources_from=checkpoint,
         sources=["payments"],
     )

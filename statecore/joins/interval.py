@@ -111,6 +111,8 @@ class Interval:
         return self.upper // timedelta(milliseconds=1) - self.upper_exclusive
 
 
+_LEFT, _RIGHT = "left", "right"
+
 _Match = tuple[int, list[Any]]
 """Event time and records of the other stream that match a record."""
 
@@ -215,6 +217,11 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
         """The side outputs for late records of the left and the right stream."""
         return self._left.late, self._right.late
 
+    @property
+    def kept_ms(self) -> dict[str, int]:
+        """How long after its event time a record is kept, in ms, by the name of its stream's buffer."""
+        return {_LEFT: self._left.kept_ms, _RIGHT: self._right.kept_ms}
+
     def of_columns(self, left: str, right: str) -> IntervalJoinFunction:
         """Return this join for streams of these columns, as Spark DDL."""
         joined = copy(self)
@@ -224,7 +231,7 @@ class IntervalJoinFunction(KeyedCoProcessFunction):
     def open(self, ctx: RuntimeContext) -> None:
         """Get the buffers."""
         left, right = self.columns
-        self._left, self._right = self._left.opened("left", left, ctx), self._right.opened("right", right, ctx)
+        self._left, self._right = self._left.opened(_LEFT, left, ctx), self._right.opened(_RIGHT, right, ctx)
         self._function.open(ctx)
 
     def process_element1(self, value: Any, ctx: ProcessContext) -> None:

@@ -13,7 +13,7 @@ from statecore.runtime.kafka_source import kafka_options
 from statecore.runtime.offline.bootstrap import write_savepoint
 from statecore.runtime.offline.copies import copy_savepoint
 from statecore.runtime.offline.rewrite import rewrite_savepoint
-from statecore.runtime.offline.tables import read_savepoint
+from statecore.runtime.offline.tables import read_savepoint, read_timers
 from statecore.runtime.sinks import FunctionSink, ParquetSink, Sink, StagedEpoch
 
 if typing.TYPE_CHECKING:
@@ -33,6 +33,7 @@ __all__ = [
     "copy_savepoint",
     "kafka_options",
     "read_savepoint",
+    "read_timers",
     "rewrite_savepoint",
     "write_savepoint",
 ]

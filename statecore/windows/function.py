@@ -119,6 +119,9 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         trigger: Decides when a window fires.
         evictor: Removes elements from a list before a firing; None keeps all.
 
+    Attributes:
+        windows, contents: As given.
+
     Raises:
         ConfigurationError: ``windows``, ``contents``, ``value``, ``late_output``, ``trigger`` or ``evictor`` is of the
             wrong type;
@@ -179,10 +182,10 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
                 f"found evictor={evictor!r} with {type(contents).__name__} as contents; expected a CountEvictor and a "
                 "ListStateDescriptor, since only a list has elements that can be removed; change one of them"
             )
-        self._windows = windows
+        self.windows = windows
         if isinstance(windows, WindowAssigner):
             self._assign = windows.assign
-        self._descriptor = contents
+        self.contents = contents
         self._process = process
         self._value = _column(value) if isinstance(value, str) else value
         self._combiner = Combiner.of(windows, contents, value, trigger)
@@ -201,6 +204,11 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         self._sessions: Sessions | None = None
         self._folded: FoldedSessions | None = None
 
+    @property
+    def first_timer_ms(self) -> int:
+        """When the first timer of a window fires, in ms after the window's end; windows without an end have none."""
+        return -1 if self._fires_at_end else self._lateness_ms - 1
+
     def open(self, ctx: RuntimeContext) -> None:
         """Get the state of the windows.
 
@@ -214,10 +222,10 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
                 "windows use parts of it that the public interface lacks; pass the ctx that open() received"
             )
         self._backend, self._timers = ctx.windowed()
-        self._contents = self._backend.get_state(self._descriptor)
+        self._contents = self._backend.get_state(self.contents)
         self._early = self._trigger.early_firings(self._backend, self._timers)
-        if isinstance(self._windows, SessionWindows):
-            self._sessions = Sessions(self._backend, self._windows)
+        if isinstance(self.windows, SessionWindows):
+            self._sessions = Sessions(self._backend, self.windows)
         self._folded = self._folded_sessions()
 
     def process_element(self, value: Any, ctx: ProcessContext) -> Iterable[Any]:

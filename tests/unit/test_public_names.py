@@ -83,6 +83,7 @@ RUNTIME = {
     "copy_savepoint",
     "kafka_options",
     "read_savepoint",
+    "read_timers",
     "rewrite_savepoint",
     "write_savepoint",
 }

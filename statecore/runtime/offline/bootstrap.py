@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,6 +26,10 @@ from statecore.model import (
     require_key_type,
 )
 from statecore.model.key_groups import check_max_parallelism, check_parallelism
+from statecore.runtime.job.builder import Job
+from statecore.runtime.job.loading import described, load_job
+from statecore.runtime.job.plans import OperatorPlan
+from statecore.runtime.offline.implied import Given, Rows, earliest_ms, implied, in_global_window, windows_of
 from statecore.runtime.offline.query_sources import query_position, require_at
 from statecore.runtime.offline.rewrite import write_bases
 from statecore.runtime.placement import column, place
@@ -47,6 +52,7 @@ from statecore.snapshot.manifest import (
 )
 from statecore.snapshot.operator_files import ELEMENT, encode_elements
 from statecore.snapshot.rescale import rescale_by_reference
+from statecore.windows import GlobalWindows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -62,6 +68,9 @@ def write_savepoint(
     max_parallelism: int,
     parallelism: int,
     *,
+    job: str | Path | Callable[[Job], object],
+    settings: Mapping[str, str] = MappingProxyType({}),
+    timers: Mapping[str, DataFrame] = MappingProxyType({}),
     sources_from: str | None = None,
     sources: Sequence[str] = (),
 ) -> str:
@@ -75,6 +84,10 @@ def write_savepoint(
     of a struct, or as ``value``. A list state has an array there, a map state a map. Windows are ``window_start`` and
     ``window_end`` (ms, end exclusive). Other columns and rows with a null value are ignored. TTL starts now.
 
+    The timers of windows, sessions and joins follow from their state, also of keys that never come back. A trigger that
+    counts records, or fires before a window's end, begins anew. Timers of other functions are a table: one row per
+    timer, with the key columns, and ``event_time_ms`` or ``processing_time_ms``, of which the other may be null.
+
     Args:
         path: Path or URL of the folder to write; it becomes a self-contained savepoint.
         operators: Operator uid → state descriptor → (DataFrame, key columns). They have the names and the order that
@@ -82,6 +95,9 @@ def write_savepoint(
             split list, a ``MapStateDescriptor`` a broadcast map in one row.
         max_parallelism: Number of key groups of the job.
         parallelism: Number of subtasks to write the state for; a job may start at another parallelism.
+        job: The job that is to start from it: its file, or its ``build`` function.
+        settings: The job's settings.
+        timers: Operator uid → DataFrame. A function with ``on_timer`` needs one, which may be empty.
         sources_from: ``checkpointLocation`` of a query that reads the job's sources; it is only read.
         sources: The job's names of that query's sources, in the query's order.
 
@@ -90,8 +106,10 @@ def write_savepoint(
 
     Raises:
         InvalidParallelismError: A parallelism is out of bounds.
-        ConfigurationError: A DataFrame lacks a column, has one of another type, or has a key twice, or the sources are
-            not those of the checkpoint; nothing is written.
+        ConfigurationError: A DataFrame lacks a column, has one of another type, or has a key twice; the job has no such
+            operator, or another key there; a table of timers is missing; or the sources are not those of the
+            checkpoint; nothing is written.
+        JobDefinitionError: ``job`` describes none.
         ManifestError: The folder already holds a savepoint.
 
     """
@@ -102,7 +120,11 @@ def write_savepoint(
         raise _taken(store)
     now_ms = int(time.time() * 1000)
     # Check all operators before writing the first.
-    prepared = {uid: _Operator(uid, tables, now_ms) for uid, tables in operators.items()}
+    plans = _plans(job, settings, {*operators, *timers})
+    prepared = [
+        _Operator(plans[uid], operators.get(uid, {}), timers.get(uid), now_ms) for uid in {**operators, **timers}
+    ]
+    keyed = [rows for each in prepared for rows in each.keyed]
     stands = None if sources_from is None else query_position(sources_from, sources, store)
     manifest = Manifest(
         writer=WRITER,
@@ -119,9 +141,11 @@ def write_savepoint(
         committed_ms=now_ms,
         rows=0,
         rows_total=0,
-        operators=tuple(each.written(store, max_parallelism, parallelism) for each in prepared.values()),
+        operators=tuple(each.written(store, max_parallelism, parallelism) for each in prepared),
         outputs=(),
         watermark_ms=None if stands is None else stands.watermark_ms,
+        next_event_timer_ms=earliest_ms(keyed, processing_time=False),
+        next_processing_timer_ms=earliest_ms(keyed, processing_time=True),
         sources=() if stands is None else stands.sources,
         progress=() if stands is None else stands.progress,
         savepoint=SavepointInfo(name=Path(str(path)).name, reason="made from tables", created_ms=now_ms),
@@ -141,36 +165,59 @@ def _taken(store: CheckpointStore) -> ManifestError:
     )
 
 
-class _Operator:
-    """The checked tables of one operator."""
+def _plans(
+    job: str | Path | Callable[[Job], object], settings: Mapping[str, str], uids: set[str]
+) -> dict[str, OperatorPlan]:
+    made = described(job, settings) if callable(job) else load_job(job, settings)
+    plans = {plan.uid: plan for plan in made.operators}
+    unknown = sorted(uids - plans.keys())
+    if unknown:
+        raise ConfigurationError(
+            f"found state for the operators {unknown}; expected some of {sorted(plans)}, the operators of the job; "
+            "correct the uid"
+        )
+    return plans
 
-    def __init__(self, uid: str, tables: Tables, now_ms: int) -> None:
-        self.uid = uid
+
+class _Operator:
+    """The checked tables of one operator.
+
+    Attributes:
+        keyed: Its keyed state, with what follows from it.
+
+    """
+
+    def __init__(self, plan: OperatorPlan, tables: Tables, timers: DataFrame | None, now_ms: int) -> None:
+        self.uid, self._plan = plan.uid, plan
         self._now_ms = now_ms
-        self._keyed: list[tuple[StateDescriptor, DataFrame]] = []
         self._listed: list[tuple[StateDescriptor, DataFrame]] = []
         self.key_fields: tuple[FieldRef, ...] = ()
+        given: list[tuple[StateDescriptor, DataFrame]] = []
         for descriptor, (df, keys) in tables.items():
             if keys:
-                self._take_key(descriptor, df, keys)
-                self._keyed.append((descriptor, self._keyed_rows(descriptor, df, keys)))
+                self._take_key(f"state {descriptor.name!r} of operator {self.uid!r}", df, keys)
+                given.append((descriptor, self._keyed_rows(descriptor, df, keys)))
             else:
-                self._listed.append((descriptor, _elements(descriptor, df, uid)))
+                self._listed.append((descriptor, _elements(descriptor, df, self.uid)))
+        self.keyed: list[Rows] = [(_keyed_schema(each), each[1]) for each in given]
+        if timers is not None:
+            self._take_key(f"the timers of operator {self.uid!r}", timers, plan.first.key_columns)
+        if self.key_fields:
+            self.keyed += implied(Given(self.uid, plan.function, plan.first.key_columns, given, timers))
 
     def written(self, store: CheckpointStore, max_parallelism: int, parallelism: int) -> OperatorState:
         listed = [_write_elements(store, self.uid, descriptor, df) for descriptor, df in self._listed]
         one = OperatorState(
             uid=self.uid,
             key_fields=self.key_fields,
-            states=(*map(_keyed_schema, self._keyed), *map(_operator_schema, self._listed)),
+            states=(*(schema for schema, _ in self.keyed), *map(_operator_schema, self._listed)),
             subtasks=(SubtaskState(operator=tuple(sorted(filter(None, listed), key=lambda item: item.state))),),
         )
         (spread,) = rescale_by_reference(_holding(one, max_parallelism), parallelism).operators
         files: dict[int, list[KeyedFile]] = defaultdict(list)
         keys = [field.name for field in self.key_fields]
-        for descriptor, df in self._keyed:
+        for schema, df in self.keyed:
             placed = place(df, keys, max_parallelism, parallelism)
-            schema = _keyed_schema((descriptor, df))
             for subtask, file in write_bases(
                 store, placed, f"state/{self.uid}", uuid.uuid4().hex, schema, keys, max_parallelism, parallelism
             ):
@@ -180,20 +227,29 @@ class _Operator:
         )
         return msgspec.structs.replace(spread, subtasks=subtasks)
 
-    def _take_key(self, descriptor: StateDescriptor, df: DataFrame, keys: Sequence[str]) -> None:
-        _require_columns(df, keys, f"the key of state {descriptor.name!r} of operator {self.uid!r}")
+    def _take_key(self, what: str, df: DataFrame, keys: Sequence[str]) -> None:
+        _require_columns(df, keys, f"the key of {what}")
+        expected = self._plan.first.key_columns
+        if not keys or tuple(keys) != expected:
+            raise ConfigurationError(
+                f"found the key columns {list(keys)} for {what}; expected {list(expected)}, in the order of the job's "
+                "key_by; rename or reorder them, and leave state and timers of a stream without a key out"
+            )
         fields = tuple(FieldRef(name=name, type=_ddl(df, name)) for name in keys)
         for field in fields:
             require_key_type(parse_type(field.type))
         if self.key_fields and self.key_fields != fields:
             raise ConfigurationError(
-                f"found the key {_described(fields)} for state {descriptor.name!r} of operator {self.uid!r}; expected "
-                f"{_described(self.key_fields)}, the key of its other states; rename or cast the key columns"
+                f"found the key {_described(fields)} for {what}; expected {_described(self.key_fields)}, the key of "
+                "its other states; rename or cast the key columns"
             )
         self.key_fields = fields
 
     def _keyed_rows(self, descriptor: StateDescriptor, df: DataFrame, keys: Sequence[str]) -> DataFrame:
         what = f"state {descriptor.name!r} of operator {self.uid!r}"
+        function = windows_of(self._plan.function)
+        if function is not None and isinstance(function.windows, GlobalWindows):
+            df = in_global_window(df)
         windows = {name: alias for name, alias in _WINDOW.items() if name in df.columns}
         rows = df.select(
             *(column(name) for name in keys),

@@ -28,9 +28,13 @@ from statecore.snapshot.manifest import Manifest, OperatorState, StateSchema
 from statecore.snapshot.operator_files import ELEMENT, elements_table
 from statecore.snapshot.restore import apply_keyed_files, find_operator, find_state, read_elements, table_schema
 from statecore.state import HeapKeyedStateBackend, TableSchema
+from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+DOMAINS = {"event_time_ms": EVENT_TIMERS, "processing_time_ms": PROCESSING_TIMERS}
+"""The state with the timers of each column of a table of timers."""
 
 _SUBTASK = "subtask"
 
@@ -71,6 +75,37 @@ def read_savepoint(spark: SparkSession, path: str | Path, uid: str, state: str) 
     value_type = next(field.type for field in stored_fields(form) if field.name == VALUE)
     values = _value_columns(VALUE, value_type, [*keys, *columns.values()])
     return rows.select(*(column(name) for name in keys), *named, *values)
+
+
+def read_timers(spark: SparkSession, path: str | Path, uid: str) -> DataFrame:
+    """Read the timers of a function with ``on_timer``, as ``write_savepoint`` takes them.
+
+    Args:
+        spark: A session whose workers reach the savepoint's files.
+        path: The savepoint's folder, or any manifest file.
+        uid: The operator's uid.
+
+    Returns:
+        One row per timer: the key columns, then ``event_time_ms`` and ``processing_time_ms``, one of which is null.
+        Those of windows are not among them: they follow from the state of the windows.
+
+    Raises:
+        MissingFileError: There is no savepoint at ``path``.
+        ManifestError: The savepoint has no such operator.
+
+    """
+    store, _, manifest = open_savepoint(str(path))
+    operator = find_operator(manifest.operators, uid, str(path))
+    keys = [column(field.name) for field in operator.key_fields]
+    fields = [*(f"`{each.name}` {each.type}" for each in operator.key_fields), *(f"{name} bigint" for name in DOMAINS)]
+    timers = spark.createDataFrame([], ", ".join(fields))
+    for schema in operator.states:
+        if schema.name in DOMAINS.values():
+            at = F.explode(VALUE)
+            one = [at.alias(name) if schema.name == domain else F.lit(None).cast("bigint").alias(name)
+                   for name, domain in DOMAINS.items()]  # fmt: skip
+            timers = timers.union(keyed_rows(spark, store, manifest, operator, schema).select(*keys, *one))
+    return timers
 
 
 def keyed_rows(

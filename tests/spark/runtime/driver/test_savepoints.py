@@ -25,7 +25,10 @@ from statecore.snapshot.published import unpublished_sinks
 from statecore.snapshot.verify import verify
 from tests.support.bench import ARTIFACT, JOB, Bench
 from tests.support.handmade import manifest
+from tests.support.jobs import totals
 from tests.support.waiting import wait
+
+OF_TOTALS: Any = {"job": totals.build, "settings": {"input": "", "output": ""}}
 
 
 def elsewhere(bench: Bench, folder: Path) -> None:
@@ -165,7 +168,7 @@ def test_a_store_with_epochs_is_not_overruled_by_a_savepoint_of_another_job(
         bench.wait_done()
     descriptor = ValueStateDescriptor("total", "struct<count:bigint,sum:bigint>")
     table = spark.createDataFrame([("k1", 1, 2)], "k string, count bigint, sum bigint")
-    made = write_savepoint(tmp_path / "made", {"totals": {descriptor: (table, ["k"])}}, 128, 2)
+    made = write_savepoint(tmp_path / "made", {"totals": {descriptor: (table, ["k"])}}, 128, 2, **OF_TOTALS)
     with bench.running(2, start_from=made):
         bench.wait_failed()
     assert "expected an empty store to start from" in str(bench.generation().error)
@@ -231,20 +234,21 @@ def test_a_job_stops_with_a_savepoint_that_is_self_contained(spark: Any, bench: 
 
 
 def test_tables_become_a_savepoint_that_a_job_starts_from(spark: Any, bench: Bench, tmp_path: Path) -> None:
-    totals = spark.createDataFrame([("k1", 3, 7), ("k9", 1, -1)], "k string, count bigint, sum bigint")
+    sums = spark.createDataFrame([("k1", 3, 7), ("k9", 1, -1)], "k string, count bigint, sum bigint")
     newest = spark.createDataFrame([("k1", [5, 2]), ("k2", []), ("k3", None)], "k string, value array<bigint>")
     waiting = spark.createDataFrame([(10,), (None,), (20,), (30,)], "value bigint")
     made = write_savepoint(
         tmp_path / "made",
         {
             "totals": {
-                ValueStateDescriptor("total", "struct<count:bigint,sum:bigint>"): (totals, ["k"]),
+                ValueStateDescriptor("total", "struct<count:bigint,sum:bigint>"): (sums, ["k"]),
                 ListStateDescriptor("newest", "bigint"): (newest, ["k"]),
                 ListStateDescriptor("waiting", "bigint"): (waiting, ()),
             }
         },
         max_parallelism=128,
         parallelism=4,
+        **OF_TOTALS,
     )
     assert [tuple(r) for r in read_savepoint(spark, made, "totals", "waiting").orderBy("value").collect()] == [
         (0, 10), (1, 20), (2, 30),
@@ -282,13 +286,13 @@ def test_tables_that_do_not_fit_are_refused_and_nothing_is_written(
     table = spark.createDataFrame(rows, schema)
     descriptor = ValueStateDescriptor("total", "bigint")
     with pytest.raises(ConfigurationError, match=message):
-        write_savepoint(tmp_path / "made", {"totals": {descriptor: (table, keys)}}, 128, 2)
+        write_savepoint(tmp_path / "made", {"totals": {descriptor: (table, keys)}}, 128, 2, **OF_TOTALS)
     assert not (tmp_path / "made").exists()
 
 
 def test_a_folder_with_a_savepoint_is_not_written_over(spark: Any, tmp_path: Path) -> None:
     table = spark.createDataFrame([("a", 1)], "k string, value bigint")
     operators: Any = {"totals": {ValueStateDescriptor("total", "bigint"): (table, ["k"])}}
-    write_savepoint(tmp_path / "made", operators, 128, 2)
+    write_savepoint(tmp_path / "made", operators, 128, 2, **OF_TOTALS)
     with pytest.raises(ManifestError, match=r"found a savepoint in .*made; expected a folder without one"):
-        write_savepoint(tmp_path / "made", operators, 128, 2)
+        write_savepoint(tmp_path / "made", operators, 128, 2, **OF_TOTALS)

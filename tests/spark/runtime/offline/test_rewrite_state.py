@@ -15,6 +15,7 @@ from statecore.runtime import read_savepoint, rewrite_savepoint, write_savepoint
 from statecore.runtime.offline import rewrite
 from statecore.snapshot.checkpoints import CheckpointStore
 from tests.support.every_kind import KEYS, RULES, STATES, expected, restored, written
+from tests.support.jobs import totals
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_nothing_is_written_beside_a_savepoint_that_has_a_folder_of_its_own(
 ) -> None:
     rows = spark.range(10).selectExpr("cast(id as string) k", "id value")
     tables: Any = {"totals": {ValueStateDescriptor("total", "bigint"): (rows, ["k"])}}
-    made = write_savepoint(tmp_path / "made", tables, 16, 2)
+    made = write_savepoint(tmp_path / "made", tables, 16, 2, job=totals.build, settings={"input": "", "output": ""})
     before = sorted((tmp_path / "made").rglob("*"))
     with pytest.raises(ConfigurationError, match="found the self-contained savepoint"):
         rewrite_savepoint(spark, made, name="after", parallelism=4)
