@@ -4,7 +4,8 @@
 
 This is the example of Flink's page on the broadcast state pattern: items are keyed by color, rules are broadcast.
 Broadcast state holds the rules, with a copy in every subtask; keyed map state holds the items that wait for their
-second half. Both survive a rescale. (This example runs on the harness; in a job, ``connect`` connects the streams.)
+second half. Both survive a rescale. The command above shows it on harnesses, without Spark. As a job, it takes the
+settings ``items`` and ``rules``, directories of JSON files, and ``output``.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from statecore import KeyedBroadcastProcessFunction, MapStateDescriptor, key_group_for, subtask_for_key_group
 from statecore.functions import BroadcastContext, MapState, ReadOnlyBroadcastContext, RuntimeContext
+from statecore.runtime import Job, ParquetSink
 from statecore.testing import BroadcastOperatorHarness, HarnessSnapshot
 
 RULES = MapStateDescriptor("rules", "string", "struct<name:string,first:string,second:string>")
@@ -68,8 +71,9 @@ class ShapeRules(KeyedBroadcastProcessFunction):
                 waiting = [*waiting, item]
             self._keep(name, waiting)
 
-    def process_broadcast_element(self, rule: Rule, ctx: BroadcastContext) -> None:
+    def process_broadcast_element(self, record: Any, ctx: BroadcastContext) -> None:
         """Store a rule; drop the items that waited under its previous version."""
+        rule = Rule(record.name, record.first, record.second)
 
         def drop(_: tuple[str], waiting: MapState) -> None:
             waiting.remove(rule.name)
@@ -84,6 +88,25 @@ class ShapeRules(KeyedBroadcastProcessFunction):
             self._waiting.put(rule, waiting)
         else:
             self._waiting.remove(rule)
+
+
+def build(job: Job) -> None:
+    """Wire the job: items by color, connected with all rules; the pairs out."""
+    settings = job.settings
+
+    def read_items(spark: SparkSession) -> DataFrame:
+        files = spark.readStream.schema("number bigint, color string, shape string")
+        return files.option("maxFilesPerTrigger", 10).json(settings["items"])
+
+    def read_rules(spark: SparkSession) -> DataFrame:
+        files = spark.readStream.schema("version bigint, name string, first string, second string")
+        return files.json(settings["rules"])
+
+    items = job.source("items", read=read_items).key_by("color", order_by=("number",))
+    # Every subtask gets all rules of an epoch before its items, and all get them in the same order.
+    rules = job.source("rules", read=read_rules).broadcast(RULES, order_by=("version",))
+    pairs = items.connect(rules).process(ShapeRules(), output=Match, uid="pairs")
+    pairs.sink("pairs", ParquetSink(f"{settings['output']}/pairs"))
 
 
 class Matcher:
