@@ -58,6 +58,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """Return the public names, for people who look what there is."""
+    return __all__
+
+
 class ManualClock:
     """A clock that only moves when it is set or advanced.
 

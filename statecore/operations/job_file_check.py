@@ -119,7 +119,8 @@ def _built(kind: FileKind, artifact: str, path: str, settings: Mapping[str, str]
     if variable is not None and variable[1] in os.environ and variable[1] not in _PASSED_ON:
         return f"{place} reads the environment variable {variable[1]}, which is hidden from the check"
     if wrong["explained"] is not None:
-        raise JobDefinitionError(f"{place}: {wrong['explained'].replace(path, artifact)}")
+        explained = wrong["explained"].replace(path, artifact)
+        raise JobDefinitionError(explained if place in explained else f"{place}: {explained}")
     raise _wrong(kind, f"{place}: {wrong['reason'].replace(path, artifact)}")
 
 

@@ -105,6 +105,10 @@ def test_exactly_these_names_are_public(module: object, names: set[str]) -> None
     assert list(module.__all__) == sorted(module.__all__)  # type: ignore[attr-defined]
 
 
+def test_who_looks_into_the_testing_module_finds_what_is_public() -> None:
+    assert set(dir(statecore.testing)) == TESTING
+
+
 def test_every_kind_of_function_state_and_window_that_the_design_names_is_public() -> None:
     """So that nothing is dropped from the package and from the list above in one go."""
     assert {

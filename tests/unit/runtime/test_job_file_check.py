@@ -113,7 +113,7 @@ def test_one_that_does_not_return_is_ended(tmp_path: Path) -> None:
 def test_one_in_a_store_is_fetched_first_and_named_by_its_url(tmp_path: Path) -> None:
     (tmp_path / "orders.py").write_text("x = 1\n")
     url = f"file://{tmp_path}/orders.py"
-    with pytest.raises(JobDefinitionError, match=rf"found no build\(job\) in {url}; expected one; define it"):
+    with pytest.raises(JobDefinitionError, match=rf"^found no build\(job\) in {url}; expected one; define it"):
         check_job_file(url, read_source(url), {}, JOB_FILE)
     with pytest.raises(JobDefinitionError, match="found no job file"):
         read_source(f"file://{tmp_path}/typo.py")
