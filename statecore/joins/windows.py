@@ -142,13 +142,14 @@ class CoGroupWindowFunction(KeyedCoProcessFunction):
         return grouped
 
     @property
-    def both_sides(self) -> WindowFunction:
-        """The windows, with the contents that both streams share."""
-        return self._windows_with(contents=self._records())
+    def in_windows(self) -> WindowFunction:
+        """The windows, with a list as contents; its type is known only with the columns."""
+        return self._windows_with(contents=_ANY_LIST)
 
     def open(self, ctx: RuntimeContext) -> None:
         """Get the state of the windows, which both streams share."""
-        records = self._records()
+        left, right = (StructType(parse_row(columns)).ddl() for columns in self.columns)
+        records = ListStateDescriptor(_ANY_LIST.name, f"struct<left:{left},right:{right}>")
         self._left = self._windows_with(contents=records, value=_on_the_left, late_output=self.late[0])
         self._right = self._windows_with(contents=records, value=_on_the_right, late_output=self.late[1])
         for windows in (self._left, self._right):
@@ -165,10 +166,6 @@ class CoGroupWindowFunction(KeyedCoProcessFunction):
     def on_timer(self, timestamp_ms: int, ctx: OnTimerContext) -> Iterable[Any]:
         """Fire or clear a window, which both streams share."""
         return self._left.on_timer(timestamp_ms, ctx)
-
-    def _records(self) -> ListStateDescriptor:
-        left, right = (StructType(parse_row(columns)).ddl() for columns in self.columns)
-        return ListStateDescriptor("records", f"struct<left:{left},right:{right}>")
 
 
 class _Sides(ProcessWindowFunction):

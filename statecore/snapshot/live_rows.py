@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any
 
@@ -23,7 +23,7 @@ from statecore.snapshot.keyed_files import ChangedArrays, KeyedRows, arrays_tabl
 from statecore.state import HeapKeyedStateBackend
 from statecore.state.batches import Mask
 from statecore.state.folding import Numbers
-from statecore.state.session_columns import SessionGroup
+from statecore.state.session_columns import SESSIONS_STATE, SessionGroup
 from statecore.state.tables import Key, NamespacedKey, Scope, StateTable, TableSchema, Window, joined_scope, split_scope
 
 _CONTAINERS = frozenset({StateKind.LIST, StateKind.MAP, StateKind.TIMERS})
@@ -215,6 +215,21 @@ def one_row_per_scope(table: StateTable) -> StateTable:
         key_group: {scope: take(stored) for scope, stored in rows.items()} for key_group, rows in table.groups.items()
     }
     return StateTable(table.name, schema.kind, schema.type, windowed=schema.windowed, groups=groups)
+
+
+def with_session_bounds(rows: KeyedRows, backend: HeapKeyedStateBackend) -> KeyedRows:
+    """Return rows of a state in windows with the bounds of sessions, instead of the window that their state lies in."""
+    held = backend.tables.get(SESSIONS_STATE)
+    if held is None or rows.windows is None:
+        return rows
+    bounds = {
+        (key, Window(*session[2:])): Window(*session[:2])
+        for group in held.groups.values()
+        for key, sessions in group.items()
+        for session in sessions
+    }
+    own = zip(rows.keys, rows.windows, strict=True)
+    return replace(rows, windows=[None if window is None else bounds.get((key, window), window) for key, window in own])
 
 
 def one_row_schema(schema: TableSchema) -> TableSchema:

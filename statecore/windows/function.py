@@ -205,9 +205,14 @@ class WindowFunction(KeyedProcessFunction, CombiningFunction):
         self._folded: FoldedSessions | None = None
 
     @property
-    def first_timer_ms(self) -> int:
-        """When the first timer of a window fires, in ms after the window's end; windows without an end have none."""
+    def first_timer_after_end_ms(self) -> int:
+        """When the first timer of a window with an end fires: its time in ms, from that end on."""
         return -1 if self._fires_at_end else self._lateness_ms - 1
+
+    @property
+    def fires_by_time(self) -> bool:
+        """Whether a window also fires at intervals of time."""
+        return self._trigger.fires_by_time
 
     def open(self, ctx: RuntimeContext) -> None:
         """Get the state of the windows.

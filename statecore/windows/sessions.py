@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 from statecore.state import KeyedStateBackend, Window
 from statecore.state.keyed_state import HeapListState
+from statecore.state.session_columns import SESSIONS_STATE
 from statecore.windows.assigners import SessionWindows
 from statecore.windows.library_state import LibraryListState
 
-SESSIONS = LibraryListState("__sessions", "struct<start:bigint,end:bigint,state_start:bigint,state_end:bigint>")
+SESSIONS = LibraryListState(SESSIONS_STATE, "struct<start:bigint,end:bigint,state_start:bigint,state_end:bigint>")
 
 
 class Session(NamedTuple):

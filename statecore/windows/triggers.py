@@ -19,6 +19,7 @@ class EventTimeTrigger:
 
     fires_at_end: ClassVar[bool] = True
     fires_early: ClassVar[bool] = False
+    fires_by_time: ClassVar[bool] = False
     purges: ClassVar[bool] = False
 
     def early_firings(self, backend: KeyedStateBackend, timers: WindowTimers) -> None:
@@ -33,6 +34,7 @@ class _Continuous:
 
     fires_at_end: ClassVar[bool] = True
     fires_early: ClassVar[bool] = True
+    fires_by_time: ClassVar[bool] = True
     purges: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -89,6 +91,7 @@ class CountTrigger:
 
     fires_at_end: ClassVar[bool] = False
     fires_early: ClassVar[bool] = True
+    fires_by_time: ClassVar[bool] = False
     purges: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -135,6 +138,11 @@ class PurgingTrigger:
     def fires_early(self) -> bool:
         """Whether the other trigger fires before the end of a window."""
         return self.trigger.fires_early
+
+    @property
+    def fires_by_time(self) -> bool:
+        """Whether the other trigger fires at intervals of time."""
+        return self.trigger.fires_by_time
 
     def early_firings(self, backend: KeyedStateBackend, timers: WindowTimers) -> EarlyFirings | None:
         """Return those of the other trigger."""

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from statecore.model.key_groups import check_max_parallelism, check_parallelism
 from statecore.runtime.job.builder import Job
 from statecore.runtime.job.loading import described, load_job
 from statecore.runtime.job.plans import OperatorPlan
-from statecore.runtime.offline.implied import Given, Rows, earliest_ms, implied, in_global_window, windows_of
+from statecore.runtime.offline.implied import KeyedTables, Rows, earliest_ms, implied, windows_of
 from statecore.runtime.offline.query_sources import query_position, require_at
 from statecore.runtime.offline.rewrite import write_bases
 from statecore.runtime.placement import column, place
@@ -53,13 +54,14 @@ from statecore.snapshot.manifest import (
 from statecore.snapshot.operator_files import ELEMENT, encode_elements
 from statecore.snapshot.rescale import rescale_by_reference
 from statecore.windows import GlobalWindows
+from statecore.windows.assigners import GLOBAL_WINDOW
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 Tables = Mapping[StateDescriptor, tuple["DataFrame", Sequence[str]]]
 _FILE = msgspec.json.Decoder(tuple[FileRef, int])
-_WINDOW = {"window_start": WINDOW_START, "window_end": WINDOW_END}
+_BOUNDS = {"window_start": WINDOW_START, "window_end": WINDOW_END}
 
 
 def write_savepoint(
@@ -81,21 +83,23 @@ def write_savepoint(
     ``statestore``, while the query is stopped.
 
     A DataFrame has the columns that ``read_savepoint`` returns: the key columns, then the value as one column per field
-    of a struct, or as ``value``. A list state has an array there, a map state a map. Windows are ``window_start`` and
-    ``window_end`` (ms, end exclusive). Other columns and rows with a null value are ignored. TTL starts now.
+    of a struct, or as ``value``. A list state has an array there, a map state a map. Of a window function it has
+    ``window_start`` and ``window_end``, too, in ms as ``bigint`` with the end exclusive; those of a session are its own
+    bounds. Other columns and rows with a null value are ignored. TTL starts now.
 
-    The timers of windows, sessions and joins follow from their state, also of keys that never come back. A trigger that
-    counts records, or fires before a window's end, begins anew. Timers of other functions are a table: one row per
-    timer, with the key columns, and ``event_time_ms`` or ``processing_time_ms``, of which the other may be null.
+    Windows, sessions and joins get the timers that their state needs, also of keys that never come back. A window
+    within its allowed lateness fires once more; a trigger that counts records, or fires at intervals, begins anew.
+    Timers of other functions are a table: one row per timer, with the key columns, and ``event_time_ms`` or
+    ``processing_time_ms``, of which the other may be null.
 
     Args:
         path: Path or URL of the folder to write; it becomes a self-contained savepoint.
-        operators: Operator uid → state descriptor → (DataFrame, key columns). They have the names and the order that
-            they have in the job's ``key_by``. Empty key columns mean operator state: a ``ListStateDescriptor`` gives a
+        operators: Operator uid → state descriptor → (DataFrame, key columns). The key columns have the names and the
+            order of the job's ``key_by``. Empty key columns mean operator state: a ``ListStateDescriptor`` gives a
             split list, a ``MapStateDescriptor`` a broadcast map in one row.
         max_parallelism: Number of key groups of the job.
         parallelism: Number of subtasks to write the state for; a job may start at another parallelism.
-        job: The job that is to start from it: its file, or its ``build`` function.
+        job: The job that is to start from it: a local job file, or its ``build`` function.
         settings: The job's settings.
         timers: Operator uid → DataFrame. A function with ``on_timer`` needs one, which may be empty.
         sources_from: ``checkpointLocation`` of a query that reads the job's sources; it is only read.
@@ -107,8 +111,8 @@ def write_savepoint(
     Raises:
         InvalidParallelismError: A parallelism is out of bounds.
         ConfigurationError: A DataFrame lacks a column, has one of another type, or has a key twice; the job has no such
-            operator, or another key there; a table of timers is missing; or the sources are not those of the
-            checkpoint; nothing is written.
+            operator, or another key there; a table of timers is missing, or one too many; windows are not those of the
+            job; or the sources are not those of the checkpoint; nothing is written.
         JobDefinitionError: ``job`` describes none.
         ManifestError: The folder already holds a savepoint.
 
@@ -118,14 +122,18 @@ def write_savepoint(
     store = CheckpointStore.at(str(path))
     if store.files.size(MANIFEST) is not None:
         raise _taken(store)
-    now_ms = int(time.time() * 1000)
-    # Check all operators before writing the first.
     plans = _plans(job, settings, {*operators, *timers})
-    prepared = [
-        _Operator(plans[uid], operators.get(uid, {}), timers.get(uid), now_ms) for uid in {**operators, **timers}
-    ]
-    keyed = [rows for each in prepared for rows in each.keyed]
-    stands = None if sources_from is None else query_position(sources_from, sources, store)
+    now_ms = int(time.time() * 1000)
+    with ExitStack() as held:
+        # Check all operators before writing the first.
+        prepared = [
+            _Operator(plans[uid], operators.get(uid, {}), timers.get(uid), now_ms, held)
+            for uid in {**operators, **timers}
+        ]
+        keyed = [rows for each in prepared for rows in each.keyed]
+        next_event_ms, next_processing_ms = (earliest_ms(keyed, processing_time=each) for each in (False, True))
+        stands = None if sources_from is None else query_position(sources_from, sources, store)
+        written = tuple(each.written(store, max_parallelism, parallelism) for each in prepared)
     manifest = Manifest(
         writer=WRITER,
         job=store.files.url.rstrip("/").rsplit("/", 1)[-1],
@@ -141,11 +149,11 @@ def write_savepoint(
         committed_ms=now_ms,
         rows=0,
         rows_total=0,
-        operators=tuple(each.written(store, max_parallelism, parallelism) for each in prepared),
+        operators=written,
         outputs=(),
         watermark_ms=None if stands is None else stands.watermark_ms,
-        next_event_timer_ms=earliest_ms(keyed, processing_time=False),
-        next_processing_timer_ms=earliest_ms(keyed, processing_time=True),
+        next_event_timer_ms=next_event_ms,
+        next_processing_timer_ms=next_processing_ms,
         sources=() if stands is None else stands.sources,
         progress=() if stands is None else stands.progress,
         savepoint=SavepointInfo(name=Path(str(path)).name, reason="made from tables", created_ms=now_ms),
@@ -168,12 +176,17 @@ def _taken(store: CheckpointStore) -> ManifestError:
 def _plans(
     job: str | Path | Callable[[Job], object], settings: Mapping[str, str], uids: set[str]
 ) -> dict[str, OperatorPlan]:
+    if not callable(job) and not Path(job).is_file():
+        raise ConfigurationError(
+            f"found no job file {job}; expected a local Python file that defines build(job); correct the path, or "
+            "fetch the file first"
+        )
     made = described(job, settings) if callable(job) else load_job(job, settings)
     plans = {plan.uid: plan for plan in made.operators}
     unknown = sorted(uids - plans.keys())
     if unknown:
         raise ConfigurationError(
-            f"found state for the operators {unknown}; expected some of {sorted(plans)}, the operators of the job; "
+            f"found tables for the operators {unknown}; expected some of {sorted(plans)}, the operators of the job; "
             "correct the uid"
         )
     return plans
@@ -182,34 +195,54 @@ def _plans(
 class _Operator:
     """The checked tables of one operator.
 
+    Each keyed state is read once and held until the savepoint is there: timers must be those of the rows that are
+    written, also if a DataFrame gives others when it is read again.
+
+    Args:
+        plan: The operator.
+        tables: Its states.
+        timers: Its timers, or None.
+        now_ms: When a time to live begins.
+        held: Lets go of the DataFrames.
+
     Attributes:
-        keyed: Its keyed state, with what follows from it.
+        keyed: Its keyed state, timers included.
 
     """
 
-    def __init__(self, plan: OperatorPlan, tables: Tables, timers: DataFrame | None, now_ms: int) -> None:
-        self.uid, self._plan = plan.uid, plan
-        self._now_ms = now_ms
+    def __init__(
+        self, plan: OperatorPlan, tables: Tables, timers: DataFrame | None, now_ms: int, held: ExitStack
+    ) -> None:
+        self.uid, self._plan, self._windows = plan.uid, plan, windows_of(plan.function)
+        self._now_ms, self._held = now_ms, held
         self._listed: list[tuple[StateDescriptor, DataFrame]] = []
         self.key_fields: tuple[FieldRef, ...] = ()
-        given: list[tuple[StateDescriptor, DataFrame]] = []
+        keyed: list[tuple[StateDescriptor, DataFrame]] = []
         for descriptor, (df, keys) in tables.items():
             if keys:
                 self._take_key(f"state {descriptor.name!r} of operator {self.uid!r}", df, keys)
-                given.append((descriptor, self._keyed_rows(descriptor, df, keys)))
+                keyed.append((descriptor, self._keyed_rows(descriptor, df, keys)))
             else:
                 self._listed.append((descriptor, _elements(descriptor, df, self.uid)))
-        self.keyed: list[Rows] = [(_keyed_schema(each), each[1]) for each in given]
         if timers is not None:
             self._take_key(f"the timers of operator {self.uid!r}", timers, plan.first.key_columns)
+            timers = self._once(timers)
+        if not self.key_fields and plan.first.key_columns:
+            raise ConfigurationError(
+                f"found no keyed state for operator {self.uid!r}; expected some, because its stream has the key "
+                f"{list(plan.first.key_columns)}, and the savepoint records the key's types; give a state or timers, "
+                "which may be empty"
+            )
+        self.keyed: list[Rows] = [(_keyed_schema(each), each[1]) for each in keyed]
         if self.key_fields:
-            self.keyed += implied(Given(self.uid, plan.function, plan.first.key_columns, given, timers))
+            self.keyed += implied(KeyedTables(self.uid, plan.first.key_columns, keyed, timers), plan.function)
 
     def written(self, store: CheckpointStore, max_parallelism: int, parallelism: int) -> OperatorState:
         listed = [_write_elements(store, self.uid, descriptor, df) for descriptor, df in self._listed]
         one = OperatorState(
             uid=self.uid,
             key_fields=self.key_fields,
+            second_key=self._second_key(),
             states=(*(schema for schema, _ in self.keyed), *map(_operator_schema, self._listed)),
             subtasks=(SubtaskState(operator=tuple(sorted(filter(None, listed), key=lambda item: item.state))),),
         )
@@ -227,13 +260,27 @@ class _Operator:
         )
         return msgspec.structs.replace(spread, subtasks=subtasks)
 
+    def _second_key(self) -> tuple[str, ...] | msgspec.UnsetType:
+        connected = self._plan.connected
+        has_one = connected is not None and self._plan.has_two_inputs and self.key_fields
+        return connected.key_columns if connected is not None and has_one else msgspec.UNSET
+
+    def _once(self, df: DataFrame) -> DataFrame:
+        self._held.callback(df.persist().unpersist)
+        return df
+
     def _take_key(self, what: str, df: DataFrame, keys: Sequence[str]) -> None:
         _require_columns(df, keys, f"the key of {what}")
         expected = self._plan.first.key_columns
-        if not keys or tuple(keys) != expected:
+        if not expected:
+            raise ConfigurationError(
+                f"found the key columns {list(keys)} for {what}; expected none, because the job's stream has no key; "
+                "leave keyed state and timers out"
+            )
+        if tuple(keys) != expected:
             raise ConfigurationError(
                 f"found the key columns {list(keys)} for {what}; expected {list(expected)}, in the order of the job's "
-                "key_by; rename or reorder them, and leave state and timers of a stream without a key out"
+                "key_by; rename or reorder them"
             )
         fields = tuple(FieldRef(name=name, type=_ddl(df, name)) for name in keys)
         for field in fields:
@@ -247,17 +294,17 @@ class _Operator:
 
     def _keyed_rows(self, descriptor: StateDescriptor, df: DataFrame, keys: Sequence[str]) -> DataFrame:
         what = f"state {descriptor.name!r} of operator {self.uid!r}"
-        function = windows_of(self._plan.function)
-        if function is not None and isinstance(function.windows, GlobalWindows):
-            df = in_global_window(df)
-        windows = {name: alias for name, alias in _WINDOW.items() if name in df.columns}
-        rows = df.select(
-            *(column(name) for name in keys),
-            *(F.col(name).cast("bigint").alias(alias) for name, alias in windows.items()),
-            _value(_stored_ddl(descriptor), df, what).alias(VALUE),
-        ).where(F.col(VALUE).isNotNull())
-        self._require_unique(rows, [*keys, *windows.values()], what)
-        others = [column(name) for name in keys] + [F.col(alias) for alias in windows.values()]
+        names = [column(name) for name in keys]
+        bounds = self._bounds(df, keys, descriptor, what)
+        value = _value(_stored_ddl(descriptor), df, what).alias(VALUE)
+        rows = self._once(df.select(*names, *bounds.values(), value).where(F.col(VALUE).isNotNull()))
+        if bounds and rows.where(F.col(WINDOW_START).isNull() | F.col(WINDOW_END).isNull()).first() is not None:
+            raise ConfigurationError(
+                f"found a row without bounds for {what}; expected window_start and window_end in each row; correct or "
+                "remove it"
+            )
+        self._require_unique(rows, [*keys, *bounds], what)
+        others = [*names, *map(F.col, bounds)]
         if descriptor.kind is StateKind.MAP:
             rows = rows.select(*others, F.explode(VALUE).alias(MAP_KEY, VALUE))
         if descriptor.kind is StateKind.LIST:
@@ -267,6 +314,29 @@ class _Operator:
             stamps = F.transform(VALUE, lambda _: stamp) if descriptor.kind is StateKind.LIST else stamp
             rows = rows.withColumn(TIMESTAMP, stamps)
         return rows
+
+    def _bounds(self, df: DataFrame, keys: Sequence[str], descriptor: StateDescriptor, what: str) -> dict[str, Column]:
+        """Return the window's bounds, by their names in a base; none of a function without windows."""
+        named = [name for name in _BOUNDS if name in df.columns and name not in keys]
+        if self._windows is None:
+            stored = parse_type(_stored_ddl(descriptor))
+            fields = {field.name for field in stored.fields} if isinstance(stored, StructType) else set()
+            if named and not fields.intersection(named):
+                raise ConfigurationError(
+                    f"found the columns {named} for {what}; expected none, because its function is no window function; "
+                    "drop them"
+                )
+            return {}
+        if isinstance(self._windows.windows, GlobalWindows):
+            whole = zip((WINDOW_START, WINDOW_END), GLOBAL_WINDOW, strict=True)
+            return {alias: F.lit(bound).cast("bigint").alias(alias) for alias, bound in whole}
+        if len(named) < len(_BOUNDS) or any(dict(df.dtypes)[name] != "bigint" for name in named):
+            raise ConfigurationError(
+                f"found the columns {[' '.join(each) for each in df.dtypes]} for {what}; expected "
+                "window_start and window_end of type bigint besides the key, in ms with the end exclusive; of a "
+                "timestamp, take unix_millis"
+            )
+        return {alias: F.col(name).alias(alias) for name, alias in _BOUNDS.items()}
 
     @staticmethod
     def _require_unique(rows: DataFrame, scope: Sequence[str], what: str) -> None:

@@ -1,4 +1,4 @@
-"""State that follows from the tables of a savepoint: the timers of windows and joins, and the sessions of a key.
+"""State that goes with the tables of a savepoint: timers of windows and joins, and the list of a key's sessions.
 
 A function that acts in timers never looks again at state without any: a window whose key gets no further record would
 stay for good. Which timers a window or a join needs is known from its definition; those of other functions are given
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Window as Frame
 from pyspark.sql import functions as F
 
 from statecore.errors import ConfigurationError
@@ -27,8 +29,14 @@ from statecore.state import Window
 from statecore.state.contexts import WINDOW_TIMERS
 from statecore.state.process import fires_timers
 from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from statecore.windows import GlobalWindows, WindowAssigner, WindowFunction
-from statecore.windows.assigners import GLOBAL_WINDOW, SessionWindows
+from statecore.windows import (
+    EventTimeSessionWindows,
+    GlobalWindows,
+    SlidingEventTimeWindows,
+    WindowAssigner,
+    WindowFunction,
+)
+from statecore.windows.assigners import SessionWindows
 from statecore.windows.sessions import SESSIONS
 
 if TYPE_CHECKING:
@@ -38,15 +46,15 @@ Rows = tuple[StateSchema, "DataFrame"]
 """A state, and its rows with the columns of a base file."""
 
 _BOUNDS = (WINDOW_START, WINDOW_END)
+_MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """What tables give of an operator's keyed state.
+class KeyedTables:
+    """The keyed state of an operator, as a savepoint is made from it.
 
     Attributes:
         uid: The operator.
-        function: Its function.
         keys: The key columns.
         states: Each state with its rows.
         timers: The table of timers, or None.
@@ -54,7 +62,6 @@ class Given:
     """
 
     uid: str
-    function: UserFunction
     keys: Sequence[str]
     states: Sequence[tuple[StateDescriptor, DataFrame]]
     timers: DataFrame | None
@@ -63,47 +70,43 @@ class Given:
 def windows_of(function: UserFunction) -> WindowFunction | None:
     """Return the windows of a function; None of one without."""
     if isinstance(function, CoGroupWindowFunction):
-        return function.both_sides
+        return function.in_windows
     return function if isinstance(function, WindowFunction) else None
 
 
-def in_global_window(df: DataFrame) -> DataFrame:
-    """Return state of keys as state of the window that ``GlobalWindows`` has."""
-    start, end = (F.lit(bound).cast("bigint") for bound in GLOBAL_WINDOW)
-    return df.withColumns({"window_start": start, "window_end": end})
-
-
-def implied(given: Given) -> list[Rows]:
-    """Return the state that follows from what is given.
+def implied(tables: KeyedTables, function: UserFunction) -> list[Rows]:
+    """Return the state that an operator needs besides its tables.
 
     Raises:
         ConfigurationError: The function acts in timers and there is no table of them, or it takes none; a state is not
-            one of a window function; or windows are none that the function's records could be in.
+            one of a window function or a join; or windows are none that the function's records could be in.
 
     """
-    windows = windows_of(given.function)
-    if windows is not None or isinstance(given.function, IntervalJoinFunction):
-        if given.timers is not None:
+    windows = windows_of(function)
+    if windows is not None or isinstance(function, IntervalJoinFunction):
+        if tables.timers is not None:
             raise ConfigurationError(
-                f"found a table of timers for operator {given.uid!r}, which has windows or joins; expected none, "
-                "because they follow from its state; leave it out"
+                f"found a table of timers for operator {tables.uid!r}, which has windows or joins; expected none, "
+                "because its state says which timers it needs; leave it out"
             )
-        return list(_of_join(given) if windows is None else _of_windows(given, windows))
-    for descriptor, rows in given.states:
-        if WINDOW_START in rows.columns:
-            raise ConfigurationError(
-                f"found windows for state {descriptor.name!r} of operator {given.uid!r}; expected none, because its "
-                "function is no window function; drop window_start and window_end"
-            )
-    if given.timers is None:
-        if fires_timers(given.function):
-            raise ConfigurationError(
-                f"found no table of timers for operator {given.uid!r}; expected one, because its function acts in "
-                f"on_timer, and state without a timer may stay for good; pass timers={{{given.uid!r}: …}}, a DataFrame "
-                "with the key columns and event_time_ms or processing_time_ms; it may be empty"
-            )
+        if isinstance(function, IntervalJoinFunction):
+            return list(_of_join(tables, function))
+        assert windows is not None
+        return list(_of_windows(tables, windows, knows_type=windows is function))
+    if tables.timers is None and not fires_timers(function):
         return []
-    return list(_given_timers(given, given.timers))
+    if tables.timers is None:
+        raise ConfigurationError(
+            f"found no table of timers for operator {tables.uid!r}; expected one, because its function acts in "
+            f"on_timer, and state without a timer may stay for good; pass timers={{{tables.uid!r}: …}}, a DataFrame "
+            f"with the key columns and {' or '.join(DOMAINS)}; it may be empty"
+        )
+    if not fires_timers(function):
+        raise ConfigurationError(
+            f"found a table of timers for operator {tables.uid!r}; expected none, because its function has no "
+            "on_timer; leave it out, or correct the uid"
+        )
+    return list(_given_timers(tables, tables.timers))
 
 
 def earliest_ms(states: Sequence[Rows], *, processing_time: bool) -> int | None:
@@ -116,64 +119,73 @@ def earliest_ms(states: Sequence[Rows], *, processing_time: bool) -> int | None:
     return min((each for each in found if each is not None), default=None)
 
 
-def _of_windows(given: Given, function: WindowFunction) -> Iterator[Rows]:
-    for descriptor, rows in given.states:
-        what = f"state {descriptor.name!r} of operator {given.uid!r}"
-        contents = function.contents
-        if (descriptor.name, descriptor.kind) != (contents.name, contents.kind):
+def _of_windows(tables: KeyedTables, function: WindowFunction, *, knows_type: bool) -> Iterator[Rows]:
+    contents = function.contents
+    for descriptor, rows in tables.states:
+        what = f"state {descriptor.name!r} of operator {tables.uid!r}"
+        same = (descriptor.name, descriptor.kind, descriptor.ttl) == (contents.name, contents.kind, contents.ttl)
+        if not same or (knows_type and descriptor.type_ddl() != contents.type_ddl()):
             raise ConfigurationError(
                 f"found the {descriptor.kind} {what}, a window function; expected only its contents, the "
-                f"{contents.kind} state {contents.name!r}; give that"
+                f"{contents.kind} state {contents.name!r}, as the job declares it; give that"
             )
         if isinstance(function.windows, GlobalWindows):
+            if function.fires_by_time:
+                raise ConfigurationError(
+                    f"found {what}, which has GlobalWindows that fire at intervals; expected windows with an end, or a "
+                    "trigger that counts, because the state does not say when the next interval ends; begin without "
+                    "this state, or change the job"
+                )
             continue
-        if WINDOW_START not in rows.columns:
-            raise ConfigurationError(
-                f"found no windows for {what}; expected window_start and window_end, because its function keeps state "
-                "per window; add these columns, in ms, the end exclusive"
-            )
         if isinstance(function.windows, SessionWindows):
-            _require_apart(rows, given.keys, what)
-            yield _sessions(rows, given.keys)
+            _require_apart(function.windows, rows, tables.keys, what)
+            yield _sessions(rows, tables.keys)
         else:
             _require_assigned(function.windows, rows, what)
+        offset = function.first_timer_after_end_ms
         # As in Flink, a window is not cleared at the end of time.
-        timer = F.least(F.col(WINDOW_END) + function.first_timer_ms, F.lit(MAX_TIMESTAMP_MS))
-        timers = rows.where(timer < MAX_TIMESTAMP_MS)
-        yield _timers(WINDOW_TIMERS, timers.select(*_columns([*given.keys, *_BOUNDS]), F.array(timer).alias(VALUE)))
+        ending = rows.where(F.col(WINDOW_END) < MAX_TIMESTAMP_MS - max(offset, 0))
+        timers = F.array(F.col(WINDOW_END) + offset).alias(VALUE)
+        yield _timers(WINDOW_TIMERS, ending.select(*_columns([*tables.keys, *_BOUNDS]), timers))
 
 
-def _of_join(given: Given) -> Iterator[Rows]:
+def _of_join(tables: KeyedTables, function: IntervalJoinFunction) -> Iterator[Rows]:
     """One timer per key is enough: when it fires, the next one is registered."""
-    assert isinstance(given.function, IntervalJoinFunction)
-    kept_ms = given.function.kept_ms
+    kept_ms = function.kept_ms
     dues = None
-    for descriptor, rows in given.states:
-        if descriptor.name not in kept_ms or descriptor.kind is not StateKind.MAP:
+    for descriptor, rows in tables.states:
+        by_time = descriptor.kind is StateKind.MAP and descriptor.type_ddl().startswith("map<bigint,")
+        if descriptor.name not in kept_ms or not by_time:
             raise ConfigurationError(
-                f"found the {descriptor.kind} state {descriptor.name!r} of operator {given.uid!r}, an interval join; "
-                f"expected only its buffers, the map states {sorted(kept_ms)}, from event time in ms to records; give "
-                "those"
+                f"found the {descriptor.kind} state {descriptor.name!r} of type {descriptor.type_ddl()} of operator "
+                f"{tables.uid!r}, an interval join; expected only its buffers, the map states {sorted(kept_ms)}, from "
+                "event time in ms as bigint to an array of records; give those"
             )
         due = (F.col(MAP_KEY) + kept_ms[descriptor.name]).alias(VALUE)
-        own = rows.select(*_columns(given.keys), due)
+        own = rows.select(*_columns(tables.keys), due)
         dues = own if dues is None else dues.union(own)
     if dues is not None:
-        first = dues.groupBy(*_columns(given.keys)).agg(F.array(F.min(VALUE)).alias(VALUE))
+        first = dues.groupBy(*_columns(tables.keys)).agg(F.array(F.min(VALUE)).alias(VALUE))
         yield _timers(EVENT_TIMERS, first)
 
 
-def _given_timers(given: Given, timers: DataFrame) -> Iterator[Rows]:
+def _given_timers(tables: KeyedTables, timers: DataFrame) -> Iterator[Rows]:
     domains = [name for name in DOMAINS if name in timers.columns]
     wrong = [name for name in domains if timers.schema[name].dataType.simpleString() != "bigint"]
-    if not domains or wrong:
+    if not domains or wrong or not DOMAINS.keys().isdisjoint(tables.keys):
         raise ConfigurationError(
-            f"found the columns {timers.columns} for the timers of operator {given.uid!r}; expected "
-            f"{' or '.join(DOMAINS)} of type bigint beside the key; select, rename or cast them"
+            f"found the columns {timers.columns} for the timers of operator {tables.uid!r}; expected "
+            f"{' or '.join(DOMAINS)} of type bigint beside the key {list(tables.keys)}; select, rename or cast them"
+        )
+    neither = timers.where(F.coalesce(*_columns(domains)).isNull()).first()
+    if neither is not None:
+        raise ConfigurationError(
+            f"found {neither.asDict()} among the timers of operator {tables.uid!r}; expected a time in each row, in "
+            "ms; correct or remove it"
         )
     for name in domains:
         times = F.array_sort(F.collect_set(column(name)))
-        rows = timers.where(column(name).isNotNull()).groupBy(*_columns(given.keys)).agg(times.alias(VALUE))
+        rows = timers.where(column(name).isNotNull()).groupBy(*_columns(tables.keys)).agg(times.alias(VALUE))
         yield _timers(DOMAINS[name], rows)
 
 
@@ -191,28 +203,44 @@ def _sessions(rows: DataFrame, keys: Sequence[str]) -> Rows:
     return schema, rows.groupBy(*_columns(keys)).agg(listed)
 
 
-def _require_apart(rows: DataFrame, keys: Sequence[str], what: str) -> None:
-    from pyspark.sql import Window as Frame
-
+def _require_apart(windows: SessionWindows, rows: DataFrame, keys: Sequence[str], what: str) -> None:
+    shortest_ms = windows.gap // _MS if isinstance(windows, EventTimeSessionWindows) else 1
+    start, end = map(F.col, _BOUNDS)
     frame = Frame.partitionBy(*_columns(keys)).orderBy(*_BOUNDS)
-    before = rows.select(*_columns([*keys, *_BOUNDS]), F.lag(WINDOW_END).over(frame).alias("_before"))
-    bad = before.where((F.col(WINDOW_START) >= F.col(WINDOW_END)) | (F.col(WINDOW_START) < F.col("_before"))).first()
-    if bad is not None:
+    checked = rows.select(
+        *_columns(keys), start, end, (end - start < shortest_ms).alias(VALUE), F.lag(end).over(frame).alias(MAP_KEY)
+    )
+    bad = checked.where(F.col(VALUE) | (start <= F.col(MAP_KEY))).first()
+    if bad is None:
+        return
+    session = f"the session {bad[WINDOW_START]} to {bad[WINDOW_END]} of the key { {name: bad[name] for name in keys} }"
+    if bad[VALUE]:
         raise ConfigurationError(
-            f"found the session {bad[WINDOW_START]} to {bad[WINDOW_END]} of the key "
-            f"{ {name: bad[name] for name in keys} } for {what}; expected sessions of a key one after the other, the "
-            "end exclusive; merge those that overlap"
+            f"found {session} for {what}; expected an end at least {shortest_ms} ms after the start, because a session "
+            "ends a gap after its last record; correct the bounds, in ms"
         )
+    raise ConfigurationError(
+        f"found {session} for {what}, which begins before the end of another; expected sessions of a key apart from "
+        "each other, because records merge those that touch; merge them"
+    )
 
 
 def _require_assigned(windows: WindowAssigner, rows: DataFrame, what: str) -> None:
-    """Windows are few: keys share them."""
-    for start, end in rows.select(*_BOUNDS).distinct().toLocalIterator():
-        if start is None or end is None or Window(start, end) not in windows.assign(start):
+    # Windows are few, because keys share them.
+    for start, end in rows.select(*_BOUNDS).distinct().collect():
+        if not _is_assigned(windows, Window(start, end)):
             raise ConfigurationError(
-                f"found the window {start} to {end} for {what}; expected one of {windows!r}, because no record would "
-                "get into another; correct the columns, in ms, the end exclusive, or the job's windows"
+                f"found the window {start} to {end} for {what}; expected one of {windows!r}, because records never "
+                "fall into other windows; correct the bounds, in ms with the end exclusive, or the job's windows"
             )
+
+
+def _is_assigned(windows: WindowAssigner, window: Window) -> bool:
+    if isinstance(windows, SlidingEventTimeWindows):
+        # There may be thousands of windows that contain a time.
+        size, slide, offset = (span // _MS for span in (windows.size, windows.slide, windows.offset))
+        return window.end - window.start == size and (window.start - offset) % slide == 0
+    return window in windows.assign(window.start)
 
 
 def _columns(names: Sequence[str]) -> list[Column]:

@@ -23,11 +23,12 @@ from statecore.snapshot.keyed_files import (
     rows_table,
     stored_fields,
 )
-from statecore.snapshot.live_rows import base_rows, one_row_per_scope, one_row_schema
+from statecore.snapshot.live_rows import base_rows, one_row_per_scope, one_row_schema, with_session_bounds
 from statecore.snapshot.manifest import Manifest, OperatorState, StateSchema
 from statecore.snapshot.operator_files import ELEMENT, elements_table
 from statecore.snapshot.restore import apply_keyed_files, find_operator, find_state, read_elements, table_schema
 from statecore.state import HeapKeyedStateBackend, TableSchema
+from statecore.state.session_columns import SESSIONS_STATE
 from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 if TYPE_CHECKING:
@@ -51,9 +52,9 @@ def read_savepoint(spark: SparkSession, path: str | Path, uid: str, state: str) 
     Returns:
         For keyed state, one row per key: the key columns, ``key_group``, then the value as one column per field of a
         struct, or as ``value``. A list state has an array there, a map state a map. State in windows has one row per
-        key and window, with ``window_start`` and ``window_end`` (ms, end exclusive) after ``key_group``. Expired state
-        that is not removed yet is included. For operator state, one row per element: ``subtask``, then the element in
-        the same form; a broadcast state has one row per subtask with its map.
+        key and window, with ``window_start`` and ``window_end`` (ms, end exclusive) after ``key_group``; those of a
+        session are its own bounds. Expired state that is not removed yet is included. For operator state, one row per
+        element: ``subtask``, then the element in the same form; a broadcast state has one row per subtask with its map.
 
     Raises:
         MissingFileError: There is no savepoint at ``path``.
@@ -78,7 +79,7 @@ def read_savepoint(spark: SparkSession, path: str | Path, uid: str, state: str) 
 
 
 def read_timers(spark: SparkSession, path: str | Path, uid: str) -> DataFrame:
-    """Read the timers of a function with ``on_timer``, as ``write_savepoint`` takes them.
+    """Read the timers of a function of yours with ``on_timer``, as ``write_savepoint`` takes them.
 
     Args:
         spark: A session whose workers reach the savepoint's files.
@@ -87,7 +88,7 @@ def read_timers(spark: SparkSession, path: str | Path, uid: str) -> DataFrame:
 
     Returns:
         One row per timer: the key columns, then ``event_time_ms`` and ``processing_time_ms``, one of which is null.
-        Those of windows are not among them: they follow from the state of the windows.
+        Timers of windows are not among them. ``write_savepoint`` takes none of windows and joins.
 
     Raises:
         MissingFileError: There is no savepoint at ``path``.
@@ -97,8 +98,9 @@ def read_timers(spark: SparkSession, path: str | Path, uid: str) -> DataFrame:
     store, _, manifest = open_savepoint(str(path))
     operator = find_operator(manifest.operators, uid, str(path))
     keys = [column(field.name) for field in operator.key_fields]
-    fields = [*(f"`{each.name}` {each.type}" for each in operator.key_fields), *(f"{name} bigint" for name in DOMAINS)]
-    timers = spark.createDataFrame([], ", ".join(fields))
+    types = [(each.name, each.type) for each in operator.key_fields] + [(name, "bigint") for name in DOMAINS]
+    none = spark.range(0)
+    timers = none.select(*(F.lit(None).cast(ddl).alias(name) for name, ddl in types))
     for schema in operator.states:
         if schema.name in DOMAINS.values():
             at = F.explode(VALUE)
@@ -155,12 +157,13 @@ def keyed_reader(store_url: str, manifest: Manifest, operator: OperatorState, sc
     def read(subtask: int) -> pa.Table:
         own = key_group_range(max_parallelism, parallelism, subtask)
         backend = HeapKeyedStateBackend(max_parallelism, own, _NoClock())
-        files = [item for item in operator.subtasks[subtask].keyed if item.state == schema.name]
+        names = {schema.name, *([SESSIONS_STATE] if schema.windowed else [])}
+        files = [item for item in operator.subtasks[subtask].keyed if item.state in names]
         every_group = dict.fromkeys(range(own.start, own.end + 1), 0)
         apply_keyed_files(backend, CheckpointStore.at(store_url), operator, files, every_group)
         table = one_row_per_scope(backend.restored_table(schema.name, table_schema(schema)))
         keys = key_schema((field.name, field.type) for field in operator.key_fields)
-        return rows_table(base_rows(table), keys, table.schema, schema.name)
+        return rows_table(with_session_bounds(base_rows(table), backend), keys, table.schema, schema.name)
 
     return read
 
