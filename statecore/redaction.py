@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+HIDDEN = "***"
+"""Shown instead of a value that is hidden."""
+
 # Spark's redaction rule, plus other common names of secrets; a jar of Spark's connector for Kafka has one in its name.
 _NAME = (
     r"secret|passw(?:or)?d|passphrase|token(?!-provider-kafka)|(?:access|api|private|account|keystore)[._-]?key"

@@ -22,6 +22,7 @@ from statecore.cli.savepoints import create_savepoint, list_savepoints
 from statecore.cli.show import show_savepoint
 from statecore.cli.simulate import simulate_policy
 from statecore.cli.start import start_job
+from statecore.cli.state import show_state
 from statecore.cli.status import show_status
 from statecore.cli.stop import stop_job
 from statecore.cli.supervisor import supervise
@@ -62,6 +63,7 @@ _LOOK, _RUN, _RESCALE, _OPERATE = "Inspect jobs", "Run jobs", "Rescale and savep
 
 app.command("jobs", rich_help_panel=_LOOK)(list_jobs)
 app.command("status", rich_help_panel=_LOOK)(show_status)
+app.command("state", rich_help_panel=_LOOK)(show_state)
 app.command("explain", rich_help_panel=_LOOK)(explain)
 app.command("audit", rich_help_panel=_LOOK)(show_audit)
 app.command("register", rich_help_panel=_RUN)(register_job)

@@ -257,14 +257,14 @@ def read_changelog(data: Encoded, key_groups: KeyGroupRange) -> pa.Table:
         return _within(reader.read_all(), key_groups)
 
 
-def decode_base(data: Encoded, key_groups: KeyGroupRange) -> KeyedRows:
-    """Like ``read_base``, as Python values."""
-    return _rows(read_base(data, key_groups))
+def decode_base(data: Encoded, key_groups: KeyGroupRange, key: Key | None = None) -> KeyedRows:
+    """Like ``read_base``, as Python values; with a key, rows of other keys may be left out."""
+    return _rows(_of_key(read_base(data, key_groups), key))
 
 
-def decode_changelog(data: Encoded, key_groups: KeyGroupRange) -> KeyedRows:
-    """Like ``read_changelog``, as Python values."""
-    return _rows(read_changelog(data, key_groups))
+def decode_changelog(data: Encoded, key_groups: KeyGroupRange, key: Key | None = None) -> KeyedRows:
+    """Like ``read_changelog``, as Python values; with a key, rows of other keys may be left out."""
+    return _rows(_of_key(read_changelog(data, key_groups), key))
 
 
 def rows_per_key_group(file: pa.NativeFile, max_parallelism: int, *, base: bool) -> npt.NDArray[np.int64]:
@@ -317,6 +317,17 @@ def _array(values: Sequence[Any], value_type: pa.DataType, keys: Sequence[Key], 
 def key_columns(table: pa.Table) -> list[str]:
     """Return the names of a file's key columns."""
     return [name for name in table.column_names if name not in RESERVED]
+
+
+def _of_key(table: pa.Table, key: Key | None) -> pa.Table:
+    """Leave out rows of other keys, as far as Arrow can tell: equal floats and nested values may look different."""
+    for name, value in zip(key_columns(table), key or (), strict=False):
+        column = table.column(name)
+        if value is None:
+            table = table.filter(pc.is_null(column))
+        elif not (pa.types.is_floating(column.type) or pa.types.is_nested(column.type)):
+            table = table.filter(pc.equal(column, pa.scalar(value, column.type)))
+    return table
 
 
 def _within(table: pa.Table, key_groups: KeyGroupRange) -> pa.Table:

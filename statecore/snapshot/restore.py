@@ -16,6 +16,7 @@ from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, OperatorF
 from statecore.snapshot.operator_files import decode_elements
 from statecore.state import HeapKeyedStateBackend, TableSchema
 from statecore.state.operator_state import OperatorStateSnapshot
+from statecore.state.tables import Key
 
 
 def find_operator(operators: Sequence[OperatorState], uid: str, where: str) -> OperatorState:
@@ -52,10 +53,12 @@ def apply_keyed_files(
     operator: OperatorState,
     files: Sequence[KeyedFile],
     first_file: Mapping[int, int],
+    key: Key | None = None,
 ) -> None:
     """Bring key groups of a backend up to date from files, oldest first, without counting them as changes.
 
     ``first_file`` maps each key group to the index of the first file that it misses; other key groups stay unchanged.
+    With a key, rows of other keys may be left out.
     """
     schemas = {state.name: table_schema(state) for state in operator.states if state.scope == "keyed"}
     encode = key_encoder([field.type for field in operator.key_fields])
@@ -65,7 +68,7 @@ def apply_keyed_files(
         if wanted:
             decode = decode_base if item.kind is FileKind.BASE else decode_changelog
             needed = KeyGroupRange(min(wanted), max(wanted))
-            rows = decode(read_keyed(store, item, needed), needed)
+            rows = decode(read_keyed(store, item, needed), needed, key)
             table = backend.restored_table(item.state, schemas[item.state])
             if item.kind is FileKind.BASE:
                 # A base replaces everything before it, including state in memory.

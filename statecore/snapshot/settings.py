@@ -16,6 +16,7 @@ PREFIX = "statecore."
 _GRACE = "statecore.cleanup.grace"
 _TRIGGER = "statecore.trigger.interval"
 _SILENT = "statecore.source.silent"
+_HIDDEN = "statecore.state.hidden"
 _OFF = "off"
 _DURATION = re.compile(r"(\d+)(ms|s|m|min|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -41,6 +42,8 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         base_floor_bytes: ``statecore.compaction.floor``: changelogs of fewer bytes never become a base.
         silent_after: ``statecore.source.silent``, such as ``2h``: how long nothing may arrive before people are told;
             ``off`` for a job whose input comes in bursts. None: the job's own history says.
+        hidden: ``statecore.state.hidden``, such as ``email,card``: columns of keys and values, and states, whose values
+            are not shown to people who look a key up.
 
     """
 
@@ -53,6 +56,7 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         name="statecore.compaction.floor", default=BASE_FLOOR_BYTES
     )
     silent_after: timedelta | None = msgspec.field(name=_SILENT, default=None)
+    hidden: tuple[str, ...] = msgspec.field(name=_HIDDEN, default=())
 
     @classmethod
     def from_conf(cls, conf: Mapping[str, str]) -> DriverSettings:
@@ -65,6 +69,8 @@ class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         own: dict[str, object] = {key: value for key, value in conf.items() if key.startswith(PREFIX)}
         try:
             own |= {key: _duration(key, conf[key]) for key in _ALLOWED if key in own}
+            if _HIDDEN in conf:
+                own[_HIDDEN] = [name.strip() for name in conf[_HIDDEN].split(",") if name.strip()]
             return msgspec.convert(own, cls, strict=False)
         except (msgspec.ValidationError, ValueError, OverflowError) as error:
             known = [field.encode_name for field in msgspec.structs.fields(cls)]

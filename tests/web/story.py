@@ -25,7 +25,7 @@ from statecore.catalog import (
     StateFigures,
     SystemClock,
 )
-from statecore.model import StateKind, key_group_range
+from statecore.model import StateKind, key_group_for, key_group_range
 from statecore.model.key_groups import MAX_KEY_GROUPS
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import KeyedRows, encode_base, key_schema, rows_table
@@ -37,6 +37,8 @@ from tests.support.supervised import supervise
 from tests.unit.queries.handmade import Operator, make
 
 FLIGHTS = "flight_delays"
+KNOWN_TAIL = "N14228"
+"""A key that has state where a look-up finds it."""
 QUERY = "visits"
 MAX_PARALLELISM = 128
 REASON = "drain 280,776 records & stay under 60 s"
@@ -272,16 +274,22 @@ class Story:
         """Commit an epoch with real files, so that there is something to plan with."""
         store = CheckpointStore.at(str(self._folder / FLIGHTS))
         rows = rows_of_key_groups()
+        # The others are in key groups that make the distribution, and not where a look-up would find them.
+        found_in = key_group_for((KNOWN_TAIL,), ["string"], MAX_PARALLELISM)
         subtasks = []
         for index in range(parallelism):
             own = key_group_range(MAX_PARALLELISM, parallelism, index)
             groups = [group for group in own for _ in range(rows[group] // 20)]
-            keyed = KeyedRows([(f"N{index}-{n}",) for n in range(len(groups))], groups, [1] * len(groups))
+            entries = [(group, f"N{index}-{n}", 1) for n, group in enumerate(groups)]
+            if found_in in own:
+                entries = sorted([*entries, (found_in, KNOWN_TAIL, 7)])
+            groups, tails, totals = (list(column) for column in zip(*entries, strict=True))
+            keyed = KeyedRows([(tail,) for tail in tails], groups, totals)
             table = rows_table(keyed, key_schema([("k", "string")]), TOTAL, "total")
             file = store.write_file(f"state/by_tail/{index}.parquet", encode_base(table))
             base = KeyedFile(
                 file=file, state="total", kind=FileKind.BASE, token="t", key_groups=(own.start, own.end),
-                rows=len(groups),
+                rows=len(entries),
             )  # fmt: skip
             subtasks.append(SubtaskState(keyed=(base,)))
         operator = OperatorState(

@@ -18,7 +18,7 @@ from statecore.errors import (
     UnknownRecordError,
 )
 from statecore.redaction import redacted
-from statecore_airflow.web import aborts, changes, charts, dataflow, definition, files, jobs, logs, plans
+from statecore_airflow.web import aborts, changes, charts, dataflow, definition, files, jobs, logs, plans, state
 from statecore_airflow.web.access import may_read
 
 _STATUS: dict[type[StatecoreError], int] = {
@@ -44,7 +44,7 @@ def create_app() -> FastAPI:
     """Return the app: pages, static files and JSON routes."""
     # No routes for documentation: they would bypass the permission check.
     app = FastAPI(title="statecore", dependencies=[Depends(may_read)], docs_url=None, redoc_url=None, openapi_url=None)
-    for part in (files, jobs, dataflow, charts, definition, plans, changes, logs, aborts):
+    for part in (files, jobs, dataflow, charts, definition, state, plans, changes, logs, aborts):
         app.include_router(part.router)
     app.add_exception_handler(StatecoreError, _refused)
     app.add_exception_handler(HTTPException, _not_logged_in)

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import field_validator
 
-from statecore.redaction import redacted, without_secrets
+from statecore.redaction import HIDDEN, redacted, without_secrets
 from statecore_airflow.web.access import JobName
 from statecore_airflow.web.answers import Answer
 from statecore_airflow.web.catalogs import CatalogDep
@@ -15,7 +15,6 @@ from statecore_airflow.web.catalogs import CatalogDep
 router = APIRouter()
 
 _LISTED = 50
-_HIDDEN = "***"
 
 
 class AuditLine(Answer):
@@ -80,4 +79,4 @@ def get_definition(name: JobName, catalog: CatalogDep) -> DefinitionAnswer:
 
 def _shown(values: dict[str, str]) -> dict[str, str]:
     public = without_secrets(values)
-    return {name: public.get(name, _HIDDEN) for name in sorted(values)}
+    return {name: public.get(name, HIDDEN) for name in sorted(values)}

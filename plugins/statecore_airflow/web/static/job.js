@@ -5,6 +5,7 @@ import { drawDataflow } from "./dataflow.js";
 import { showAudit, showDefinition } from "./definition.js";
 import { ChangeDialog } from "./dialog.js";
 import { Epochs } from "./epochs.js";
+import { offerLookup } from "./lookup.js";
 import {
   AIRFLOW, age, airflowLink, ask, backlogText, bothClocks, byId, bytes, colour, condition, count, finding, folded, isQuery, keepLoading, lagText, leadOut, make, milliseconds, prose, renew, setClock, since, table, utc,
 } from "./page.js";
@@ -35,6 +36,7 @@ let definitionMs = 0;
 byId("name").textContent = name;
 byId("log").href = `log?${query}`;
 document.title = name;
+offerLookup(name);
 
 function tile(title, value, note) {
   return make("div", { class: "tile" }, make("h3", {}, title), make("p", { class: "value" }, value), make("p", { class: "note" }, note ?? ""));
@@ -189,6 +191,7 @@ function showJob(answer) {
 /** State of a query of Spark's own, which counts no key groups. */
 function showState({ job, state, watermark_ms: watermark }) {
   byId("state-title").textContent = "State of each operator";
+  byId("lookup").hidden = true;
   const rows = state.map((each) => [each.operator, count(each.rows), bytes(each.memory_bytes), each.disk_bytes === null ? "–" : bytes(each.disk_bytes)]);
   renew(byId("spread"), [job.checkpoint, state, watermark], () => [
     make("p", { class: "wide" }, "Checkpoint: ", make("code", {}, job.checkpoint), watermark === null ? "" : `; watermark ${utc(watermark)}`),

@@ -17,12 +17,28 @@ from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.plan import plan_rescale
 from tests.support.paths import REPO
 from tests.support.supervised import supervise
-from tests.web.story import DOWNTIME_MS, FLIGHTS, MAX_PARALLELISM, REASON, REFUSED, Story, rows_of_key_groups
+from tests.web.story import (
+    DOWNTIME_MS,
+    FLIGHTS,
+    KNOWN_TAIL,
+    MAX_PARALLELISM,
+    REASON,
+    REFUSED,
+    Story,
+    rows_of_key_groups,
+)
 
 HTML = {"Accept": "text/html"}
 ABORT = "/statecore/api/abort"
 POLICY = "/statecore/api/policy"
-PARAMETERS: dict[str, Any] = {"name": FLIGHTS, "parallelism": 8, "artifact": "/jobs/new.py", "lineage": 1, "epoch": 300}
+PARAMETERS: dict[str, Any] = {
+    "name": FLIGHTS,
+    "parallelism": 8,
+    "artifact": "/jobs/new.py",
+    "lineage": 1,
+    "epoch": 300,
+    "key": "k1",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -729,3 +745,14 @@ def test_who_changes_a_job_is_linked_when_it_is_a_run_of_a_dag(change: str, path
     from statecore_airflow.links.addresses import change_path
 
     assert change_path(change) == path
+
+
+def test_what_a_key_has_is_told_and_a_wrong_question_says_what_is_expected(visitor: Visitor) -> None:
+    told = visitor.ask("state", name=FLIGHTS, key=KNOWN_TAIL)
+    assert (told["uid"], told["key"], told["lineage"]) == ("by_tail", {"k": KNOWN_TAIL}, 1)
+    assert [(each["state"], each["value"]) for each in told["contents"]] == [("total", 7)]
+    assert visitor.ask("state", name=FLIGHTS, key="nobody")["contents"] == []
+    refused = visitor.get("/statecore/api/state", name=FLIGHTS, key="N1", uid="by_nobody")
+    assert refused.status_code == 409 and "by_tail" in refused.json()["detail"], refused.text
+    refused = visitor.get("/statecore/api/state", name="clicks", key="N1")
+    assert refused.status_code == 422 and "found no committed epoch of clicks" in refused.json()["detail"]

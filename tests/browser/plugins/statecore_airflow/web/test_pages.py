@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from tests.support.waiting import wait
 from tests.web.browser import chromium, log_in, new_context
 from tests.web.server import ApiServer
-from tests.web.story import FLIGHTS, MARKUP, QUERY
+from tests.web.story import FLIGHTS, KNOWN_TAIL, MARKUP, QUERY
 
 JOB = f"/statecore/job?name={FLIGHTS}"
 RANGE = "document.getElementById('lag').layout.xaxis.range"
@@ -196,6 +196,22 @@ def test_the_dataflow_is_drawn_and_an_epoch_opens_its_subtasks(
     expect(page.locator("#audit")).to_contain_text("parallelism 2 → 4")
     expect(page.get_by_role("link", name="Spark UI")).to_have_attribute("href", "http://driver:4040")
     assert complaints == []
+
+
+def test_what_a_key_has_in_state_is_looked_up(page: Page, server: ApiServer, complaints: list[str]) -> None:
+    page.goto(f"{server.url}{JOB}")
+    page.get_by_label("Key", exact=True).fill(KNOWN_TAIL)
+    page.get_by_role("button", name="Look up").click()
+    found = page.locator("#found")
+    expect(found).to_contain_text(f'by_tail, k "{KNOWN_TAIL}", as of epoch')
+    expect(found.locator("tbody tr")).to_have_text(re.compile("total.*7"))
+    page.get_by_label("Key", exact=True).fill("<b>nobody</b>")
+    page.get_by_label("Key", exact=True).press("Enter")
+    expect(found).to_contain_text("This key has no state.")
+    assert complaints == []
+    page.goto(f"{server.url}/statecore/job?name={QUERY}")
+    expect(page.locator("#state-title")).to_have_text("State of each operator")
+    expect(page.locator("#lookup")).to_be_hidden()
 
 
 def test_marks_that_would_stand_upon_each_other_share_a_label(page: Page, server: ApiServer) -> None:

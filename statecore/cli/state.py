@@ -1,0 +1,51 @@
+"""``state``."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from statecore.catalog import Catalog
+from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
+from statecore.cli.output import NOTHING, console, print_json, table, utc
+from statecore.operations.state_of_key import Content, of_job
+
+
+def show_state(
+    job: JobName,
+    key: Annotated[list[str], typer.Option(help="The key; of several columns, separated by commas.")],
+    catalog: CatalogUrl,
+    uid: Annotated[str | None, typer.Option(help="The operator; may be left out if one alone has keyed state.")] = None,
+    state: Annotated[str | None, typer.Option(help="Name of a state; all by default.")] = None,
+    window: Annotated[int | None, typer.Option(help="Start of a window in ms; all by default.")] = None,
+    savepoint: Annotated[str | None, typer.Option(help="A savepoint's path; the newest epoch by default.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a key has in state, as of the newest committed epoch or a savepoint."""
+    with Catalog(catalog) as opened:
+        record = opened.jobs.get(job)
+    found = of_job(record, key, uid, state, None if savepoint is None else absolute(savepoint))
+    contents = [each for each in found.contents if window in (None, each.window_start_ms)]
+    if as_json:
+        print_json({**{name: getattr(found, name) for name in found.__struct_fields__}, "contents": contents})
+        return
+    screen = console()
+    where = f"epoch {found.epoch} of lineage {found.lineage}, committed {utc(found.committed_ms)} UTC"
+    key_text = ", ".join(f"{name} {value}" for name, value in found.key.items())
+    screen.print(escape(f"{found.uid}, key {key_text}: {where}"))
+    if not contents:
+        screen.print("nothing in state")
+        return
+    made = table("state", "window", "value")
+    for each in contents:
+        made.add_row(escape(each.state), _window(each), escape(json.dumps(each.value, ensure_ascii=False)))
+    screen.print(made)
+
+
+def _window(content: Content) -> str:
+    if content.window_start_ms is None or content.window_end_ms is None:
+        return NOTHING
+    return f"{utc(content.window_start_ms)} to {utc(content.window_end_ms)}"
