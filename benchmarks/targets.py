@@ -10,6 +10,7 @@ from benchmarks.rows import (
     growth,
     joins,
     live,
+    lookup,
     pages,
     queries,
     record,
@@ -62,6 +63,7 @@ TARGETS = {
         Target("session_vs_spark", "rows/s, a sum per session / Spark's session_window", 1, True),
         Target("interval_join_vs_spark", "rows/s, an interval join / Spark's stream-stream join", 1, True),
         Target("pages_growth", "seconds of the list of jobs, 200 jobs / 10 jobs", 4, False),
+        Target("state_lookup_growth", "seconds to look up a key's state, 5,000,000 keys / 50,000 keys", 2, False),
         Target("series_growth", "seconds of a job's charts, 24 hours / 15 minutes", 2, False),
         Target("transform_cost", "seconds of an epoch, with transformations / without", 1.15, False),
         Target(
@@ -104,6 +106,7 @@ FAMILIES = (
     Family("core", ("upkeep_growth",), upkeep.upkeep),
     Family("core", ("simulated_drain", "simulated_epochs", "simulated_rescale"), simulation.simulation),
     Family("control", ("pages_growth", "series_growth"), pages.growth),
+    Family("control", ("state_lookup_growth",), lookup.growth),
     Family("programs", ("session_vs_spark",), sessions.against_spark),
     Family("programs", ("interval_join_vs_spark",), joins.against_spark),
     Family("programs", ("transform_cost",), transformations.cost),

@@ -11,12 +11,21 @@ from rich.markup import escape
 from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
 from statecore.cli.output import NOTHING, console, print_json, table, utc
-from statecore.operations.state_of_key import Content, of_job
+from statecore.operations.state_of_key import Content, look_up
+
+_MOST = 100
+"""Elements of a list that people are shown; ``--json`` prints all."""
 
 
 def show_state(
     job: JobName,
-    key: Annotated[list[str], typer.Option(help="The key; of several columns, separated by commas.")],
+    key: Annotated[
+        str,
+        typer.Option(
+            help="The key; of several columns, separated by commas, or as a JSON array, where null is null. Timestamps "
+            "are UTC, bytes hexadecimal."
+        ),
+    ],
     catalog: CatalogUrl,
     uid: Annotated[str | None, typer.Option(help="The operator; may be left out if one alone has keyed state.")] = None,
     state: Annotated[str | None, typer.Option(help="Name of a state; all by default.")] = None,
@@ -27,7 +36,8 @@ def show_state(
     """Print what a key has in state, as of the newest committed epoch or a savepoint."""
     with Catalog(catalog) as opened:
         record = opened.jobs.get(job)
-    found = of_job(record, key, uid, state, None if savepoint is None else absolute(savepoint))
+    path = None if savepoint is None else absolute(savepoint)
+    found = look_up(record, key, uid, state=state, savepoint=path, most=None if as_json else _MOST)
     contents = [each for each in found.contents if window in (None, each.window_start_ms)]
     if as_json:
         print_json({**{name: getattr(found, name) for name in found.__struct_fields__}, "contents": contents})
@@ -37,11 +47,12 @@ def show_state(
     key_text = ", ".join(f"{name} {value}" for name, value in found.key.items())
     screen.print(escape(f"{found.uid}, key {key_text}: {where}"))
     if not contents:
-        screen.print("nothing in state")
+        screen.print("nothing in state" if window is None else f"nothing in state of a window that starts at {window}")
         return
     made = table("state", "window", "value")
     for each in contents:
-        made.add_row(escape(each.state), _window(each), escape(json.dumps(each.value, ensure_ascii=False)))
+        more = f", and {each.left_out:,} more; --json prints all" if each.left_out else ""
+        made.add_row(escape(each.state), _window(each), escape(json.dumps(each.value, ensure_ascii=False)) + more)
     screen.print(made)
 
 

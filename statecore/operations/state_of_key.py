@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from statecore.catalog import JobRecord
 from statecore.errors import ConfigurationError
-from statecore.model import ArrayType, DataType, Field, MapType, StateKind, StructType, parse_type
+from statecore.model import ArrayType, DataType, Field, MapType, StateKind, StringType, StructType, parse_type
 from statecore.redaction import HIDDEN
 from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.lookup import StateOfKey, keyed_states, parse_key, state_of_key
@@ -27,7 +28,8 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         window_start_ms, window_end_ms: The window, with the end exclusive; None for state of the key alone.
         value: As JSON has it: an object for a struct, and for a map with text as keys; pairs for another map; text for
-            bytes (hexadecimal), decimals, times and numbers that are none.
+            bytes (hexadecimal), decimals, times, NaN and infinities; ``***`` for what is hidden.
+        left_out: How many elements of a list, or entries of a map, are not in the value.
 
     """
 
@@ -37,6 +39,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     window_start_ms: int | None
     window_end_ms: int | None
     value: Any
+    left_out: int = 0
 
 
 class KeyContents(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,22 +55,29 @@ class KeyContents(msgspec.Struct, frozen=True, kw_only=True):
     contents: list[Content]
 
 
-def of_job(
-    job: JobRecord, key: Sequence[str], uid: str | None = None, state: str | None = None, savepoint: str | None = None
+def look_up(
+    job: JobRecord,
+    key: str,
+    uid: str | None = None,
+    *,
+    state: str | None = None,
+    savepoint: str | None = None,
+    most: int | None = None,
 ) -> KeyContents:
     """Return the state of a key at a job's newest committed epoch, or in a savepoint.
 
     Args:
         job: The job; its setting ``statecore.state.hidden`` names columns whose values are hidden.
-        key: The text of each key column, in their order; or one text, with commas between the columns.
+        key: The key's text; see ``statecore.snapshot.lookup.parse_key``.
         uid: The operator; None if one alone has keyed state.
         state: Name of a state; None for all.
         savepoint: Path or URL of a savepoint; None for the newest epoch.
+        most: How many elements of a list, or entries of a map, to return at most; None for all.
 
     Raises:
-        ConfigurationError: There is no epoch yet, or no such operator, key or state; or the job is a query of Spark's
-            own.
-        CheckpointError: The savepoint or a file of it is missing or damaged.
+        ConfigurationError: There is no epoch yet, or no such key or state; or the job is a query of Spark's own.
+        ManifestError: There is no such operator.
+        MissingFileError, CorruptFileError: The savepoint or a file is missing or damaged.
 
     """
     if job.checkpoint is not None:
@@ -75,31 +85,20 @@ def of_job(
             f"found {job.name}, a query of Spark's own; expected a job of statecore, whose files are read without "
             f'Spark; read its state with Spark: spark.read.format("statestore").load("{job.checkpoint}")'
         )
-    hidden = DriverSettings.from_conf(job.conf).hidden
+    hidden = {name.casefold() for name in DriverSettings.from_conf(job.conf).hidden}
     if savepoint is not None:
         store, _, manifest = open_savepoint(savepoint)
-        return _contents(store, manifest, key, uid, state, hidden)
-    store = CheckpointStore.at(job.store)
-    newest = store.newest()
-    if newest is None:
-        raise ConfigurationError(
-            f"found no committed epoch of {job.name} in {job.store}; expected one; look again once `statecore status "
-            f"{job.name}` shows an epoch"
-        )
-    return _contents(store, newest, key, uid, state, hidden)
-
-
-def _contents(
-    store: CheckpointStore,
-    manifest: Manifest,
-    key: Sequence[str],
-    uid: str | None,
-    state: str | None,
-    hidden: Collection[str],
-) -> KeyContents:
+    else:
+        store = CheckpointStore.at(job.store)
+        newest = store.newest()
+        if newest is None:
+            raise ConfigurationError(
+                f"found no committed epoch of {job.name} in {job.store}; expected one; look again once "
+                f"`statecore status {job.name}` shows an epoch"
+            )
+        manifest = newest
     operator = _only(manifest) if uid is None else find_operator(manifest.operators, uid, store.files.url)
-    texts = key[0].split(",") if len(key) == 1 and len(operator.key_fields) > 1 else key
-    values = parse_key(operator, texts)
+    values = parse_key(operator, key)
     found = state_of_key(store, manifest, operator, values, keyed_states(operator, state))
     columns = StructType(tuple(Field(field.name, parse_type(field.type)) for field in operator.key_fields))
     return KeyContents(
@@ -110,31 +109,41 @@ def _contents(
         epoch=manifest.epoch,
         committed_ms=manifest.committed_ms,
         watermark_ms=manifest.watermark_ms,
-        contents=[_content(each, hidden) for each in found],
+        contents=[_content(each, hidden, most) for each in found],
     )
 
 
 def _only(manifest: Manifest) -> OperatorState:
-    keyed = [operator for operator in manifest.operators if operator.key_fields]
+    """Return the only operator with keyed state."""
+    keyed = [each for each in manifest.operators if any(state.scope == "keyed" for state in each.states)]
     if len(keyed) != 1:
         raise ConfigurationError(
-            f"found the keyed operators {[operator.uid for operator in keyed]}; expected one of them to be named; give "
-            "its uid"
+            f"found the operators {[operator.uid for operator in keyed]} with keyed state; expected one of them to be "
+            "named; give its uid"
         )
     return keyed[0]
 
 
-def _content(found: StateOfKey, hidden: Collection[str]) -> Content:
+def _content(found: StateOfKey, hidden: Collection[str], most: int | None) -> Content:
     state, declared = found.state, parse_type(found.state.type)
-    shown = ArrayType(declared) if state.kind in (StateKind.LIST, StateKind.TIMERS) else declared
+    is_list = state.kind in (StateKind.LIST, StateKind.TIMERS)
+    value, left_out = found.value, 0
+    if most is not None and (is_list or isinstance(declared, ArrayType | MapType)):
+        left_out = max(0, len(value) - most)
+        value = dict(islice(value.items(), most)) if isinstance(value, Mapping) else list(islice(value, most))
     return Content(
         state=state.name,
         kind=state.kind,
         type=state.type,
         window_start_ms=None if found.window is None else found.window.start,
         window_end_ms=None if found.window is None else found.window.end,
-        value=HIDDEN if state.name in hidden else _plain(found.value, shown, hidden),
+        value=_shown(state.name, value, ArrayType(declared) if is_list else declared, hidden),
+        left_out=left_out,
     )
+
+
+def _shown(name: str, value: Any, declared: DataType, hidden: Collection[str]) -> Any:
+    return HIDDEN if name.casefold() in hidden else _plain(value, declared, hidden)
 
 
 def _plain(value: Any, declared: DataType, hidden: Collection[str]) -> Any:
@@ -153,17 +162,12 @@ def _plain(value: Any, declared: DataType, hidden: Collection[str]) -> Any:
     match declared:
         case StructType():
             fields = zip(declared.fields, value, strict=True)
-            return {
-                field.name: HIDDEN if field.name in hidden else _plain(part, field.type, hidden)
-                for field, part in fields
-            }
+            return {field.name: _shown(field.name, part, field.type, hidden) for field, part in fields}
         case ArrayType():
             return [_plain(part, declared.element, hidden) for part in value]
         case MapType():
-            return _entries(value, declared, hidden)
+            entries = [
+                (_plain(key, declared.key, hidden), _plain(part, declared.value, hidden)) for key, part in value.items()
+            ]
+            return dict(entries) if isinstance(declared.key, StringType) else [list(each) for each in entries]
     raise AssertionError(declared)
-
-
-def _entries(value: Mapping[Any, Any], declared: MapType, hidden: Collection[str]) -> Any:
-    entries = [(_plain(key, declared.key, hidden), _plain(part, declared.value, hidden)) for key, part in value.items()]
-    return dict(entries) if all(isinstance(key, str) for key, _ in entries) else [list(each) for each in entries]

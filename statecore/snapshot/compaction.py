@@ -40,7 +40,7 @@ from statecore.snapshot.keyed_files import (
 )
 from statecore.snapshot.live_rows import apply_rows, base_rows, without_expired
 from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, Manifest, OperatorState, StateSchema
-from statecore.snapshot.restore import table_schema
+from statecore.snapshot.restore import NoClock, table_schema
 from statecore.state import HeapKeyedStateBackend
 
 # Below this size a base does not pay off: reading that many bytes of changelogs is fast.
@@ -226,13 +226,6 @@ def _reference(item: KeyedFile) -> tuple[str, tuple[int, int]]:
     return item.file.path, item.key_groups
 
 
-class _NoClock:
-    """A merge reads no clock."""
-
-    def now_ms(self) -> int:
-        return 0
-
-
 def carry_out(store: CheckpointStore, merge: Merge, folder: str) -> Merged:
     """Read the inputs of a merge and write the merged file into a folder of the store."""
     if merge.kind is FileKind.BASE:
@@ -290,7 +283,7 @@ def _by_columns(merge: Merge, inputs: _Inputs) -> pa.Table | None:
 def _by_rows(merge: Merge, inputs: _Inputs, part: KeyGroupRange) -> pa.Table:
     schema, ttl = table_schema(merge.state), merge.state.ttl
     encode = key_encoder([field.type for field in merge.key_fields])
-    backend = HeapKeyedStateBackend(merge.max_parallelism, part, _NoClock())
+    backend = HeapKeyedStateBackend(merge.max_parallelism, part, NoClock())
     table = backend.restored_table(merge.state.name, schema)
     for encoded, kind, key_groups in inputs:
         decode = decode_base if kind is FileKind.BASE else decode_changelog

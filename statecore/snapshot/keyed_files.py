@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -320,12 +321,14 @@ def key_columns(table: pa.Table) -> list[str]:
 
 
 def _of_key(table: pa.Table, key: Key | None) -> pa.Table:
-    """Leave out rows of other keys, as far as Arrow can tell: equal floats and nested values may look different."""
+    """Leave out rows of other keys, as far as Arrow can compare: not nested values."""
     for name, value in zip(key_columns(table), key or (), strict=False):
         column = table.column(name)
         if value is None:
             table = table.filter(pc.is_null(column))
-        elif not (pa.types.is_floating(column.type) or pa.types.is_nested(column.type)):
+        elif isinstance(value, float) and math.isnan(value):
+            table = table.filter(pc.is_nan(column))
+        elif not pa.types.is_nested(column.type):
             table = table.filter(pc.equal(column, pa.scalar(value, column.type)))
     return table
 

@@ -19,6 +19,14 @@ from statecore.state.operator_state import OperatorStateSnapshot
 from statecore.state.tables import Key
 
 
+class NoClock:
+    """A clock for reading state, which does not depend on time."""
+
+    def now_ms(self) -> int:
+        """Return the same time always."""
+        return 0
+
+
 def find_operator(operators: Sequence[OperatorState], uid: str, where: str) -> OperatorState:
     """Return the state of an operator in a manifest, or raise ManifestError."""
     for operator in operators:

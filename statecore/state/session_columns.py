@@ -29,10 +29,10 @@ from statecore.state.folding import Folding, Numbers
 from statecore.state.tables import Key, Scope, StateTable, Window, joined_scope, split_scope
 from statecore.state.timers import TimerTable, key_text
 
-_OWNER, _START, _END, _STATE_START, _STATE_END, _TIMER, _TOTAL, _BEFORE = range(8)
 SESSIONS_STATE = "__sessions"
 """Name of the state with the bounds of a key's sessions, each with the window that its state lies in."""
 
+_OWNER, _START, _END, _STATE_START, _STATE_END, _TIMER, _TOTAL, _BEFORE = range(8)
 _WIDTH = 8
 _LEAST, _MOST = -(2**63), 2**63 - 1
 

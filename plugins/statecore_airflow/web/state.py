@@ -2,70 +2,97 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import json
+import threading
 
-from fastapi import APIRouter, HTTPException, Query, status
+from fastapi import APIRouter, Depends, HTTPException, status
+from pydantic import BaseModel
 
-from statecore.errors import ConfigurationError
-from statecore.operations.state_of_key import of_job
-from statecore_airflow.web.access import JobName
+from statecore.errors import ConfigurationError, ManifestError
+from statecore.operations.state_of_key import KeyContents, look_up
+from statecore.redaction import redacted
+from statecore_airflow.web.access import JobName, from_these_pages, may_rescale
 from statecore_airflow.web.answers import Answer
 from statecore_airflow.web.catalogs import CatalogDep
 
-router = APIRouter()
+# State may hold what is known of people: who only sees figures does not see it.
+router = APIRouter(dependencies=[Depends(may_rescale), Depends(from_these_pages)])
+
+_MOST = 1_000
+# A look-up reads files: leave threads for Airflow's own requests.
+_slots = threading.BoundedSemaphore(2)
+
+
+class StateQuestion(BaseModel):
+    """A key as text, and the operator; without one, that with keyed state."""
+
+    key: str
+    uid: str | None = None
 
 
 class Content(Answer):
-    """What a key has in a state, or in one window of it; see ``statecore.operations.state_of_key``."""
+    """What a key has in a state, or in one window of it; the value is JSON, because a browser rounds large numbers."""
 
     state: str
     type: str
     window_start_ms: int | None
     window_end_ms: int | None
-    value: Any
+    value: str
+    left_out: int
 
 
 class StateAnswer(Answer):
-    """The state of a key at the newest committed epoch."""
+    """The state of a key at the newest committed epoch; the columns of the key are JSON, as the values are."""
 
     now_ms: int
     uid: str
-    key: dict[str, Any]
+    key: dict[str, str]
     lineage: int
     epoch: int
     committed_ms: int
     contents: list[Content]
 
 
-@router.get("/api/state")
-def get_state(
-    name: JobName,
-    catalog: CatalogDep,
-    key: Annotated[str, Query(description="The key; its columns separated by commas.")],
-    uid: Annotated[str | None, Query(description="The operator; may be left out if one alone has keyed state.")] = None,
-) -> StateAnswer:
-    """Return what a key has in state at the newest committed epoch; hidden columns are left out."""
-    job, now_ms = catalog.jobs.get(name), catalog.now_ms()
-    try:
-        found = of_job(job, [key], uid)
-    except ConfigurationError as error:
-        raise HTTPException(status.HTTP_422_UNPROCESSABLE_CONTENT, str(error)) from error
-    contents = [
-        Content(
-            state=each.state,
-            type=each.type,
-            window_start_ms=each.window_start_ms,
-            window_end_ms=each.window_end_ms,
-            value=each.value,
+@router.post("/api/state")
+def get_state(name: JobName, catalog: CatalogDep, question: StateQuestion) -> StateAnswer:
+    """Return what a key has in state at the newest committed epoch, without hidden columns.
+
+    The key is in the body, and not in the address, which is logged.
+    """
+    if not _slots.acquire(blocking=False):
+        raise HTTPException(
+            status.HTTP_503_SERVICE_UNAVAILABLE, "found other look-ups running; expected at most one more; try again"
         )
-        for each in found.contents
-    ]
+    try:
+        found = look_up(catalog.jobs.get(name), question.key, question.uid or None, most=_MOST)
+    except (ConfigurationError, ManifestError) as error:
+        raise HTTPException(status.HTTP_422_UNPROCESSABLE_CONTENT, redacted(str(error))) from error
+    finally:
+        _slots.release()
+    return _answer(found, catalog.now_ms())
+
+
+def _answer(found: KeyContents, now_ms: int) -> StateAnswer:
     return StateAnswer(
         now_ms=now_ms,
         uid=found.uid,
-        key=found.key,
+        key={column: _text(value) for column, value in found.key.items()},
         lineage=found.lineage,
         epoch=found.epoch,
         committed_ms=found.committed_ms,
-        contents=contents,
+        contents=[
+            Content(
+                state=each.state,
+                type=each.type,
+                window_start_ms=each.window_start_ms,
+                window_end_ms=each.window_end_ms,
+                value=_text(each.value),
+                left_out=each.left_out,
+            )
+            for each in found.contents
+        ],
     )
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

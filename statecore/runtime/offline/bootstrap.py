@@ -33,6 +33,7 @@ from statecore.runtime.job.plans import OperatorPlan
 from statecore.runtime.offline.implied import KeyedTables, Rows, earliest_ms, implied, windows_of
 from statecore.runtime.offline.query_sources import query_position, require_at
 from statecore.runtime.offline.rewrite import write_bases
+from statecore.runtime.offline.tables import DOMAINS
 from statecore.runtime.placement import column, place
 from statecore.snapshot.checkpoints import MANIFEST, CheckpointStore
 from statecore.snapshot.keyed_files import MAP_KEY, TIMESTAMP, VALUE, WINDOW_END, WINDOW_START
@@ -195,8 +196,9 @@ def _plans(
 class _Operator:
     """The checked tables of one operator.
 
-    Each keyed state is read once and held until the savepoint is there: timers must be those of the rows that are
-    written, also if a DataFrame gives others when it is read again.
+    Each keyed state is cached until the savepoint is written, so that its source is read once and timers are those of
+    the rows that are written. A source that gives other rows when it is read again is still a fault: Spark reads it
+    again if it loses an executor.
 
     Args:
         plan: The operator.
@@ -226,7 +228,9 @@ class _Operator:
                 self._listed.append((descriptor, _elements(descriptor, df, self.uid)))
         if timers is not None:
             self._take_key(f"the timers of operator {self.uid!r}", timers, plan.first.key_columns)
-            timers = self._once(timers)
+            named = [name for name in DOMAINS if name in timers.columns and name not in plan.first.key_columns]
+            # Not the given one itself, which may be held already.
+            timers = self._once(timers.select(*map(column, (*plan.first.key_columns, *named))))
         if not self.key_fields and plan.first.key_columns:
             raise ConfigurationError(
                 f"found no keyed state for operator {self.uid!r}; expected some, because its stream has the key "

@@ -33,6 +33,7 @@ from statecore.windows import (
     EventTimeSessionWindows,
     GlobalWindows,
     SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
     WindowAssigner,
     WindowFunction,
 )
@@ -154,7 +155,7 @@ def _of_join(tables: KeyedTables, function: IntervalJoinFunction) -> Iterator[Ro
     kept_ms = function.kept_ms
     dues = None
     for descriptor, rows in tables.states:
-        by_time = descriptor.kind is StateKind.MAP and descriptor.type_ddl().startswith("map<bigint,")
+        by_time = descriptor.kind is StateKind.MAP and descriptor.type_ddl().startswith("map<bigint,array<struct<")
         if descriptor.name not in kept_ms or not by_time:
             raise ConfigurationError(
                 f"found the {descriptor.kind} state {descriptor.name!r} of type {descriptor.type_ddl()} of operator "
@@ -220,27 +221,24 @@ def _require_apart(windows: SessionWindows, rows: DataFrame, keys: Sequence[str]
             "ends a gap after its last record; correct the bounds, in ms"
         )
     raise ConfigurationError(
-        f"found {session} for {what}, which begins before the end of another; expected sessions of a key apart from "
-        "each other, because records merge those that touch; merge them"
+        f"found {session} for {what}, which touches or overlaps another; expected sessions of a key apart from each "
+        "other, because records merge those that touch; merge them"
     )
 
 
 def _require_assigned(windows: WindowAssigner, rows: DataFrame, what: str) -> None:
-    # Windows are few, because keys share them.
-    for start, end in rows.select(*_BOUNDS).distinct().collect():
-        if not _is_assigned(windows, Window(start, end)):
+    if isinstance(windows, TumblingEventTimeWindows | SlidingEventTimeWindows):
+        # Spark finds one, however many there are.
+        every = windows.slide if isinstance(windows, SlidingEventTimeWindows) else windows.size
+        size, offset = windows.size // _MS, windows.offset // _MS
+        start, end = map(F.col, _BOUNDS)
+        rows = rows.where((end != start + size) | (F.pmod(start - offset, F.lit(every // _MS)) != 0)).limit(1)
+    for start, end in rows.select(*_BOUNDS).distinct().toLocalIterator():
+        if Window(start, end) not in windows.assign(start):
             raise ConfigurationError(
                 f"found the window {start} to {end} for {what}; expected one of {windows!r}, because records never "
                 "fall into other windows; correct the bounds, in ms with the end exclusive, or the job's windows"
             )
-
-
-def _is_assigned(windows: WindowAssigner, window: Window) -> bool:
-    if isinstance(windows, SlidingEventTimeWindows):
-        # There may be thousands of windows that contain a time.
-        size, slide, offset = (span // _MS for span in (windows.size, windows.slide, windows.offset))
-        return window.end - window.start == size and (window.start - offset) % slide == 0
-    return window in windows.assign(window.start)
 
 
 def _columns(names: Sequence[str]) -> list[Column]:

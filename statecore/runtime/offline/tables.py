@@ -26,7 +26,14 @@ from statecore.snapshot.keyed_files import (
 from statecore.snapshot.live_rows import base_rows, one_row_per_scope, one_row_schema, with_session_bounds
 from statecore.snapshot.manifest import Manifest, OperatorState, StateSchema
 from statecore.snapshot.operator_files import ELEMENT, elements_table
-from statecore.snapshot.restore import apply_keyed_files, find_operator, find_state, read_elements, table_schema
+from statecore.snapshot.restore import (
+    NoClock,
+    apply_keyed_files,
+    find_operator,
+    find_state,
+    read_elements,
+    table_schema,
+)
 from statecore.state import HeapKeyedStateBackend, TableSchema
 from statecore.state.session_columns import SESSIONS_STATE
 from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS
@@ -130,13 +137,6 @@ def _per_subtask(spark: SparkSession, operator: OperatorState, read: _Reader, fi
     return rows_of(spark, subtasks, read, fields, tasks=len(subtasks))
 
 
-class _NoClock:
-    """A clock for reading state, which does not depend on time."""
-
-    def now_ms(self) -> int:
-        return 0
-
-
 def base_reader(store_url: str, manifest: Manifest, operator: OperatorState, schema: StateSchema) -> _Reader:
     """Return a function that reads one state of a subtask as a table with the columns of a base file."""
     merges = {each.subtask: each for each in whole_bases(manifest) if (each.uid, each.state) == (operator.uid, schema)}
@@ -156,7 +156,7 @@ def keyed_reader(store_url: str, manifest: Manifest, operator: OperatorState, sc
 
     def read(subtask: int) -> pa.Table:
         own = key_group_range(max_parallelism, parallelism, subtask)
-        backend = HeapKeyedStateBackend(max_parallelism, own, _NoClock())
+        backend = HeapKeyedStateBackend(max_parallelism, own, NoClock())
         names = {schema.name, *([SESSIONS_STATE] if schema.windowed else [])}
         files = [item for item in operator.subtasks[subtask].keyed if item.state in names]
         every_group = dict.fromkeys(range(own.start, own.end + 1), 0)

@@ -28,7 +28,7 @@ def asked(*arguments: str) -> dict[str, Any]:
 
 
 def test_all_that_a_key_has_is_printed(newest: Manifest) -> None:
-    found = asked("--key", "k1", "--key", "1")
+    found = asked("--key", "k1, 1")
     assert (found["epoch"], found["key"]) == (newest.epoch, {"k": "k1", "n": 1})
     contents = {each["state"]: each["value"] for each in found["contents"]}
     assert contents == {
@@ -50,18 +50,28 @@ def test_one_state_and_one_window_are_chosen(newest: Manifest) -> None:
     assert [(each["window_end_ms"], each["value"]) for each in found["contents"]] == [(DAY.end, 1)]
     assert asked("--key", "k1,1", "--state", "sums", "--window", "5")["contents"] == []
     assert "nothing in state" in run("state", "orders", "--key", "nobody,1").stdout
+    alone = run("state", "orders", "--key", "k1,1", "--window", "5").stdout
+    assert "nothing in state of a window that starts at 5" in alone
 
 
 def test_what_a_job_hides_is_not_shown(newest: Manifest, catalog: Catalog) -> None:
     catalog.jobs.register(
         "orders", artifact="/jobs/orders.py", store=catalog.jobs.get("orders").store, master_url="local[2]",
-        parallelism=2, max_parallelism=16, conf={"statecore.state.hidden": "tags, routes,k"},
+        parallelism=2, max_parallelism=16, conf={"statecore.state.hidden": "Tags, routes,K"},
     )  # fmt: skip
     found = asked("--key", "k1,1")
     assert found["key"] == {"k": "***", "n": 1}
     contents = {each["state"]: each["value"] for each in found["contents"]}
     assert contents["total"] == {"n": 1, "tags": "***"} and contents["routes"] == "***"
     assert "k1" not in run("state", "orders", "--key", "k1,1").stdout
+
+
+def test_of_a_long_list_people_see_the_beginning(newest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("statecore.cli.state._MOST", 1)
+    shown = run("state", "orders", "--key", "k1,1").stdout
+    assert '["e0"], and 1 more; --json prints all' in shown and '{"a": 1}, and 1 more' in shown
+    (last,) = asked("--key", "k1,1", "--state", "last")["contents"]
+    assert (last["value"], last["left_out"]) == (["e0", "e1"], 0)
 
 
 def test_a_savepoint_is_read_instead(newest: Manifest, store: CheckpointStore) -> None:
@@ -72,7 +82,7 @@ def test_a_savepoint_is_read_instead(newest: Manifest, store: CheckpointStore) -
 
 def test_what_cannot_be_found_is_refused(job: str, newest: Manifest) -> None:
     (uid,) = (operator.uid for operator in newest.operators)
-    assert_refused(run("state", job, "--key", "k1"), "found the key ['k1']", "(k string, n int)")
+    assert_refused(run("state", job, "--key", "k1"), "found the key 'k1'", "(k string, n int)")
     assert_refused(run("state", job, "--key", "k1,x"), "found 'x' for the key column n", "type int")
     assert_refused(run("state", job, "--key", "k1,1", "--uid", "sums"), "expected 'sums'", uid)
     assert_refused(run("state", job, "--key", "k1,1", "--state", "sum"), "found no keyed state 'sum'", "'sums'")

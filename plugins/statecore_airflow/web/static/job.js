@@ -5,7 +5,7 @@ import { drawDataflow } from "./dataflow.js";
 import { showAudit, showDefinition } from "./definition.js";
 import { ChangeDialog } from "./dialog.js";
 import { Epochs } from "./epochs.js";
-import { offerLookup } from "./lookup.js";
+import { allowLookup, offerLookup } from "./lookup.js";
 import {
   AIRFLOW, age, airflowLink, ask, backlogText, bothClocks, byId, bytes, colour, condition, count, finding, folded, isQuery, keepLoading, lagText, leadOut, make, milliseconds, prose, renew, setClock, since, table, utc,
 } from "./page.js";
@@ -186,6 +186,7 @@ function showJob(answer) {
   if (answer.ui_url !== null) spark.href = answer.ui_url;
   if (isQuery(job)) showState(answer);
   changes.update(answer);
+  allowLookup(answer);
 }
 
 /** State of a query of Spark's own, which counts no key groups. */

@@ -31,6 +31,7 @@ from tests.web.story import (
 HTML = {"Accept": "text/html"}
 ABORT = "/statecore/api/abort"
 POLICY = "/statecore/api/policy"
+STATE = "/statecore/api/state"
 PARAMETERS: dict[str, Any] = {
     "name": FLIGHTS,
     "parallelism": 8,
@@ -135,7 +136,7 @@ def test_no_route_shows_anything_without_login_or_permission(airflow_app: Any, v
         # A mounted app, such as one for static files, would bypass the permission check.
         assert isinstance(route, APIRoute), route
         path = _path(route)
-        if path in (ABORT, POLICY):
+        if path in (ABORT, POLICY, STATE):
             continue
         assert visitor.get(path, role=None, **PARAMETERS).status_code == 401, path
         assert visitor.get(path, role="stranger", **PARAMETERS).status_code == 403, path
@@ -161,13 +162,21 @@ def test_with_permissions_per_job_a_user_sees_the_jobs_that_airflow_says(
     monkeypatch.setenv("AIRFLOW__STATECORE__PERMISSIONS_PER_JOB", "True")
     assert [job["name"] for job in visitor.ask("jobs", role="user")["jobs"]] == [FLIGHTS] and len(everything) > 1
     assert visitor.ask("jobs", role="viewer")["jobs"] == []
-    of_one_job = [route for route in _routes(airflow_app) if "name" in {each.name for each in _query(route.dependant)}]
+    of_one_job = [
+        route
+        for route in _routes(airflow_app)
+        if "GET" in route.methods and "name" in {each.name for each in _query(route.dependant)}
+    ]
     assert len(of_one_job) >= 5
     for route in of_one_job:
         assert visitor.get(_path(route), role="user", **PARAMETERS).status_code == 200, route.path
         for other in everything - {FLIGHTS} | {"nobody's"}:
             refused = visitor.get(_path(route), role="user", **{**PARAMETERS, "name": other})
             assert refused.status_code == 403, (route.path, other)
+    for other in everything - {FLIGHTS}:
+        body = json.dumps({"key": KNOWN_TAIL}).encode()
+        refused = visitor.post(f"{STATE}?name={other}", "user", body, **{"Content-Type": "application/json"})
+        assert refused.status_code == 403, other
 
 
 @pytest.mark.parametrize(("allowed", "status"), [({"GET"}, 403), ({"GET", "PUT"}, 404)])
@@ -197,9 +206,9 @@ def _query(dependant: Any) -> list[Any]:
     return [*dependant.query_params, *(each for inner in dependant.dependencies for each in _query(inner))]
 
 
-def test_two_routes_change_something(airflow_app: Any) -> None:
-    changing = {(_path(route), *route.methods) for route in _routes(airflow_app) if route.methods != {"GET"}}
-    assert changing == {(ABORT, "POST"), (POLICY, "POST")}
+def test_two_routes_change_something_and_one_has_its_question_in_the_body(airflow_app: Any) -> None:
+    others = {(_path(route), *route.methods) for route in _routes(airflow_app) if route.methods != {"GET"}}
+    assert others == {(ABORT, "POST"), (POLICY, "POST"), (STATE, "POST")}
 
 
 def test_a_policy_is_switched_by_who_may_trigger_autoscale_and_by_no_other_site(
@@ -747,12 +756,46 @@ def test_who_changes_a_job_is_linked_when_it_is_a_run_of_a_dag(change: str, path
     assert change_path(change) == path
 
 
-def test_what_a_key_has_is_told_and_a_wrong_question_says_what_is_expected(visitor: Visitor) -> None:
-    told = visitor.ask("state", name=FLIGHTS, key=KNOWN_TAIL)
-    assert (told["uid"], told["key"], told["lineage"]) == ("by_tail", {"k": KNOWN_TAIL}, 1)
-    assert [(each["state"], each["value"]) for each in told["contents"]] == [("total", 7)]
-    assert visitor.ask("state", name=FLIGHTS, key="nobody")["contents"] == []
-    refused = visitor.get("/statecore/api/state", name=FLIGHTS, key="N1", uid="by_nobody")
-    assert refused.status_code == 409 and "by_tail" in refused.json()["detail"], refused.text
-    refused = visitor.get("/statecore/api/state", name="clicks", key="N1")
+def test_what_a_key_has_is_shown_to_who_may_rescale(visitor: Visitor) -> None:
+    json_type = {"Content-Type": "application/json"}
+
+    def ask(body: dict[str, Any], role: str = "user", job: str = FLIGHTS) -> Any:
+        return visitor.post(f"{STATE}?name={job}", role, json.dumps(body).encode(), **json_type)
+
+    shown = ask({"key": KNOWN_TAIL}).json()
+    assert (shown["uid"], shown["key"], shown["lineage"]) == ("by_tail", {"k": f'"{KNOWN_TAIL}"'}, 1)
+    # As text: a browser would round it.
+    assert [(each["state"], each["value"], each["left_out"]) for each in shown["contents"]] == [("total", "7", 0)]
+    assert ask({"key": "nobody"}).json()["contents"] == []
+    refused = ask({"key": KNOWN_TAIL, "uid": "by_nobody"})
+    assert refused.status_code == 422 and "by_tail" in refused.json()["detail"], refused.text
+    refused = ask({"key": KNOWN_TAIL}, job="clicks")
     assert refused.status_code == 422 and "found no committed epoch of clicks" in refused.json()["detail"]
+    assert ask({"key": KNOWN_TAIL}, role="viewer").status_code == 403
+    assert visitor.post(f"{STATE}?name={FLIGHTS}", "user", b"{}", **{"Content-Type": "text/plain"}).status_code == 415
+
+
+def test_what_a_job_hides_is_not_on_its_page(visitor: Visitor, flights: Catalog) -> None:
+    job = flights.jobs.get(FLIGHTS)
+
+    def register(conf: dict[str, str]) -> None:
+        flights.jobs.register(
+            FLIGHTS, artifact=job.artifact, store=job.store, master_url=job.master_url, cluster=job.cluster, conf=conf,
+            settings=job.settings, parallelism=job.parallelism, max_parallelism=job.max_parallelism,
+        )  # fmt: skip
+
+    register({"statecore.state.hidden": "K,TOTAL"})
+    body = json.dumps({"key": KNOWN_TAIL}).encode()
+    shown = visitor.post(f"{STATE}?name={FLIGHTS}", "user", body, **{"Content-Type": "application/json"})
+    register({})
+    assert shown.json()["key"] == {"k": '"***"'} and shown.json()["contents"][0]["value"] == '"***"'
+    assert KNOWN_TAIL not in shown.text
+
+
+def test_a_third_look_up_at_once_waits_its_turn(visitor: Visitor) -> None:
+    from statecore_airflow.web import state
+
+    body = json.dumps({"key": KNOWN_TAIL}).encode()
+    with state._slots, state._slots:
+        refused = visitor.post(f"{STATE}?name={FLIGHTS}", "user", body, **{"Content-Type": "application/json"})
+    assert refused.status_code == 503 and "try again" in refused.json()["detail"]

@@ -408,7 +408,7 @@ def test_who_may_only_look_finds_the_buttons_closed(server: ApiServer, browser: 
     page = context.new_page()
     log_in(page, server, "viewer", JOB)
     expect(page.locator("#condition")).to_have_text("running")
-    for button in ("Stop…", "Savepoint…", "Catch up…", "Upgrade…", "Rescale…", "Turn off…"):
+    for button in ("Stop…", "Savepoint…", "Catch up…", "Upgrade…", "Rescale…", "Turn off…", "Look up"):
         expect(page.get_by_role("button", name=button)).to_be_disabled()
     context.close()
 
