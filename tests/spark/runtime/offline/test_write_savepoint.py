@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from operator import add
 from pathlib import Path
-from random import randrange
+from secrets import randbelow
 from typing import Any
 
 import pytest
@@ -293,7 +293,7 @@ def test_a_key_and_a_value_may_have_a_column_with_the_name_of_a_bound(spark: Any
 
 def test_timers_are_those_of_the_rows_that_are_written(spark: Any, tmp_path: Path) -> None:
     """Of a DataFrame that has other rows whenever it is read."""
-    start = F.udf(lambda _: 10 * randrange(1_000_000), "bigint").asNondeterministic()(F.col("id"))
+    start = F.udf(lambda _: 10 * randbelow(1_000_000), "bigint").asNondeterministic()(F.col("id"))
     table = spark.range(50).select(F.col("id").cast("string").alias("k"), start.alias("window_start"))
     table = table.select(
         "k", "window_start", (F.col("window_start") + 10).alias("window_end"), F.lit(1).cast("bigint").alias("value")
