@@ -11,6 +11,7 @@ from statecore.cli.catalog import rebuild_catalog, upgrade_catalog
 from statecore.cli.checkpoint import clone_checkpoint, rescale_checkpoint, show_checkpoint, verify_checkpoint
 from statecore.cli.clusters import list_clusters, register_cluster, remove_cluster
 from statecore.cli.drop import drop_savepoint
+from statecore.cli.examples import copy_example, list_examples
 from statecore.cli.explain import explain
 from statecore.cli.jobs import list_jobs
 from statecore.cli.output import complain
@@ -26,6 +27,7 @@ from statecore.cli.state import show_state
 from statecore.cli.status import show_status
 from statecore.cli.stop import stop_job
 from statecore.cli.supervisor import supervise
+from statecore.cli.upgrade import upgrade
 from statecore.cli.verify import verify_savepoint
 from statecore.errors import StatecoreError
 
@@ -55,6 +57,7 @@ savepoints = typer.Typer(help="Take, list, show, verify and drop savepoints.", n
 checkpoints = typer.Typer(
     help="Show, clone, rescale and prove checkpoints of Spark's own queries.", no_args_is_help=True
 )
+examples = typer.Typer(help="List and copy the examples that come with the package.", no_args_is_help=True)
 policies = typer.Typer(help="Size a job by its load, with the DAG autoscale.", no_args_is_help=True)
 clusters = typer.Typer(help="Register, list and remove the clusters of jobs.", no_args_is_help=True)
 catalogs = typer.Typer(help="Migrate or restore the catalog itself.", no_args_is_help=True)
@@ -66,9 +69,11 @@ app.command("status", rich_help_panel=_LOOK)(show_status)
 app.command("state", rich_help_panel=_LOOK)(show_state)
 app.command("explain", rich_help_panel=_LOOK)(explain)
 app.command("audit", rich_help_panel=_LOOK)(show_audit)
+app.add_typer(examples, name="examples", rich_help_panel=_RUN)
 app.command("register", rich_help_panel=_RUN)(register_job)
 app.command("start", rich_help_panel=_RUN)(start_job)
 app.command("stop", rich_help_panel=_RUN)(stop_job)
+app.command("upgrade", rich_help_panel=_RUN)(upgrade)
 app.command("plan", rich_help_panel=_RESCALE)(plan)
 app.command("rescale", rich_help_panel=_RESCALE)(rescale)
 app.add_typer(policies, name="policy", rich_help_panel=_RESCALE)
@@ -78,6 +83,8 @@ app.command("supervisor", rich_help_panel=_OPERATE)(supervise)
 app.add_typer(clusters, name="cluster", rich_help_panel=_OPERATE)
 app.add_typer(catalogs, name="catalog", rich_help_panel=_OPERATE)
 
+examples.command("list")(list_examples)
+examples.command("copy")(copy_example)
 savepoints.command("create")(create_savepoint)
 savepoints.command("list")(list_savepoints)
 savepoints.command("show")(show_savepoint)

@@ -41,6 +41,10 @@ def test_the_wheel_holds_both_packages_with_their_files_and_nothing_else(tmp_pat
         for file in package.rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
+    expected |= {
+        f"statecore/examples/{file.name}" for file in (REPO / "examples").iterdir() if file.suffix in (".py", ".ipynb")
+    }
+    expected.remove("statecore/examples/__init__.py")
     assert {name for name in names if ".dist-info/" not in name} == expected
     assert {"statecore/py.typed", "statecore/catalog/migrations/script.py.mako"} <= names
     assert "statecore-0.1.0.dist-info/licenses/LICENSE" in names

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from statecore.catalog import Catalog, GenerationRecord, RequestRecord, SourceBacklog
+from statecore.operations.supervising.job_file_checks import JobFileChecks
 from statecore.release import RELEASE
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.resume_point import find_resume_point
@@ -25,6 +26,7 @@ class Supervised:
 
     Attributes:
         fail_at: Parallelism at which every driver fails while it starts.
+        fail_with: Job file with which every driver fails while it starts.
         deaf: Whether a driver answers no requests.
         cluster_error: Why the cluster cannot be resized.
         limits: Fewest and most workers that the cluster allows.
@@ -42,6 +44,8 @@ class Supervised:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._mine: GenerationRecord | None = None
         self.fail_at: int | None = None
+        self.fail_with: str | None = None
+        self._checks = JobFileChecks(self._catalog, ["/"])
         self.deaf = False
         self.cluster_error: str | None = None
         self.limits: tuple[int | None, int | None] = (None, None)
@@ -74,6 +78,7 @@ class Supervised:
     def _run(self) -> None:
         while not self._ended.wait(0.05):
             supervise(self._catalog)
+            self._checks.answer()
             self._resize()
             if self._mine is None:
                 if self._catalog.jobs.get(self._job).desired_state == "running":
@@ -103,7 +108,7 @@ class Supervised:
 
     def _launch(self) -> None:
         claimed = self._catalog.generations.claim(self._job, log_path="/logs/{generation}.log")
-        if claimed.parallelism == self.fail_at:
+        if claimed.parallelism == self.fail_at or self._catalog.jobs.get(self._job).artifact == self.fail_with:
             self._catalog.generations.end(self._job, claimed.generation, state="failed", error="out of memory")
         else:
             self._mine = claimed
