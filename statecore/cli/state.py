@@ -11,10 +11,7 @@ from rich.markup import escape
 from statecore.catalog import Catalog
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute
 from statecore.cli.output import NOTHING, console, print_json, table, utc
-from statecore.operations.state_of_key import Content, look_up
-
-_MOST = 100
-"""Elements of a list that people are shown; ``--json`` prints all."""
+from statecore.operations.state_of_key import MOST_SHOWN, Content, look_up
 
 
 def show_state(
@@ -37,7 +34,7 @@ def show_state(
     with Catalog(catalog) as opened:
         record = opened.jobs.get(job)
     path = None if savepoint is None else absolute(savepoint)
-    found = look_up(record, key, uid, state=state, savepoint=path, most=None if as_json else _MOST)
+    found = look_up(record, key, uid, state=state, savepoint=path, most=None if as_json else MOST_SHOWN)
     contents = [each for each in found.contents if window in (None, each.window_start_ms)]
     if as_json:
         print_json({**{name: getattr(found, name) for name in found.__struct_fields__}, "contents": contents})

@@ -21,6 +21,9 @@ from statecore.snapshot.manifest import Manifest, OperatorState
 from statecore.snapshot.restore import find_operator
 from statecore.snapshot.settings import DriverSettings
 
+MOST_SHOWN = 100
+"""Elements of a list, or entries of a map, that people are shown."""
+
 
 class Content(msgspec.Struct, frozen=True, kw_only=True):
     """What a key has in a state, or in one window of it.

@@ -27,10 +27,7 @@ from statecore.snapshot.manifest import FieldRef, Manifest, OperatorState, State
 from statecore.snapshot.restore import NoClock, apply_keyed_files, describe_key, table_schema
 from statecore.state import HeapKeyedStateBackend, Window
 from statecore.state.session_columns import SESSIONS_STATE
-from statecore.state.tables import Key
-
-# The window of ``GlobalWindows`` has no bounds that mean anything to people.
-_EVERYTHING = Window(-(2**63), 2**63 - 1)
+from statecore.state.tables import GLOBAL_WINDOW, Key
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class StateOfKey:
 
     Attributes:
         state: The state.
-        window: The window; None for state of the key alone, and in ``GlobalWindows``.
+        window: The window; None for state of the key alone, and in ``GlobalWindows``, which have no end.
         value: The value or accumulator, a list of elements, or a dict of entries; of timers, their times in ms.
             State that had expired at the epoch's time is left out.
 
@@ -100,7 +97,7 @@ def _value(field: FieldRef, text: str | None) -> Any:
             return bytes.fromhex(text)
         if pa.types.is_timestamp(declared) and declared.tz is not None:
             at = datetime.fromisoformat(text)
-            return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+            return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
         return pa.array([text]).cast(declared)[0].as_py()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, OverflowError) as error:
         raise ConfigurationError(
@@ -133,7 +130,7 @@ def state_of_key(
         rows = with_session_bounds(base_rows(one_row_per_scope(table)), backend)
         windows = rows.windows or [None] * len(rows.keys)
         own = [
-            StateOfKey(state, None if window == _EVERYTHING else window, value)
+            StateOfKey(state, None if window == GLOBAL_WINDOW else window, value)
             for at, window, value in zip(rows.keys, windows, rows.values, strict=True)
             if at == key
         ]

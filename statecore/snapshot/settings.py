@@ -1,4 +1,4 @@
-"""A job's settings for its driver: keys below ``statecore.`` in its configuration."""
+"""A job's settings: keys below ``statecore.`` in its configuration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ALLOWED = {
 
 
 class DriverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When a driver runs epochs, how much it keeps of them, and how long none may have rows.
+    """When a job's driver runs epochs, how much it keeps of them, how long none may have rows, and what is hidden.
 
     Attributes:
         trigger_interval: ``statecore.trigger.interval``, such as ``500ms`` or ``5s``: shortest time from the start of

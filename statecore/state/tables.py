@@ -73,6 +73,10 @@ class Window(NamedTuple):
         return self.end - 1
 
 
+GLOBAL_WINDOW = Window(-(2**63), 2**63 - 1)
+"""The window of ``GlobalWindows``, with the widest bounds that state files can hold."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     """Schema of a keyed state, independent of its descriptor.

@@ -158,10 +158,6 @@ class GlobalWindows:
     """
 
 
-GLOBAL_WINDOW = Window(-(2**63), 2**63 - 1)
-"""The window of ``GlobalWindows``, with the widest bounds that state files can hold."""
-
-
 def _start(timestamp_ms: int, size_ms: int, offset_ms: int) -> int:
     return timestamp_ms - (timestamp_ms - offset_ms) % size_ms
 

@@ -42,7 +42,8 @@ from statecore.state.contexts import ElementContext, NoBroadcastState, SubtaskCo
 from statecore.state.keyed_state import HeapAggregatingState, HeapListState, HeapReducingState
 from statecore.state.process import CombiningFunction, Record, outputs_of
 from statecore.state.session_columns import End, SessionTables
-from statecore.windows.assigners import GLOBAL_WINDOW, GlobalWindows, SessionWindows, WindowAssigner
+from statecore.state.tables import GLOBAL_WINDOW
+from statecore.windows.assigners import GlobalWindows, SessionWindows, WindowAssigner
 from statecore.windows.combining import Combiner, SessionPart, part_records
 from statecore.windows.evictors import CountEvictor
 from statecore.windows.firings import EarlyFirings

@@ -54,8 +54,8 @@ from statecore.snapshot.manifest import (
 )
 from statecore.snapshot.operator_files import ELEMENT, encode_elements
 from statecore.snapshot.rescale import rescale_by_reference
+from statecore.state.tables import GLOBAL_WINDOW
 from statecore.windows import GlobalWindows
-from statecore.windows.assigners import GLOBAL_WINDOW
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -265,9 +265,9 @@ class _Operator:
         return msgspec.structs.replace(spread, subtasks=subtasks)
 
     def _second_key(self) -> tuple[str, ...] | msgspec.UnsetType:
-        connected = self._plan.connected
-        has_one = connected is not None and self._plan.has_two_inputs and self.key_fields
-        return connected.key_columns if connected is not None and has_one else msgspec.UNSET
+        if not self.key_fields or not self._plan.has_two_inputs or self._plan.connected is None:
+            return msgspec.UNSET
+        return self._plan.connected.key_columns
 
     def _once(self, df: DataFrame) -> DataFrame:
         self._held.callback(df.persist().unpersist)

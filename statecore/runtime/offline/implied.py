@@ -84,30 +84,26 @@ def implied(tables: KeyedTables, function: UserFunction) -> list[Rows]:
 
     """
     windows = windows_of(function)
-    if windows is not None or isinstance(function, IntervalJoinFunction):
-        if tables.timers is not None:
-            raise ConfigurationError(
-                f"found a table of timers for operator {tables.uid!r}, which has windows or joins; expected none, "
-                "because its state says which timers it needs; leave it out"
-            )
-        if isinstance(function, IntervalJoinFunction):
-            return list(_of_join(tables, function))
-        assert windows is not None
+    takes_timers = windows is None and not isinstance(function, IntervalJoinFunction) and fires_timers(function)
+    if tables.timers is not None and not takes_timers:
+        raise ConfigurationError(
+            f"found a table of timers for operator {tables.uid!r}; expected none, because its function has no "
+            "on_timer, or is one of windows or a join, whose state says which timers it needs; leave it out, or "
+            "correct the uid"
+        )
+    if windows is not None:
         return list(_of_windows(tables, windows, knows_type=windows is function))
-    if tables.timers is None and not fires_timers(function):
-        return []
-    if tables.timers is None:
+    if isinstance(function, IntervalJoinFunction):
+        return list(_of_join(tables, function))
+    if tables.timers is not None:
+        return list(_given_timers(tables, tables.timers))
+    if takes_timers:
         raise ConfigurationError(
             f"found no table of timers for operator {tables.uid!r}; expected one, because its function acts in "
             f"on_timer, and state without a timer may stay for good; pass timers={{{tables.uid!r}: …}}, a DataFrame "
             f"with the key columns and {' or '.join(DOMAINS)}; it may be empty"
         )
-    if not fires_timers(function):
-        raise ConfigurationError(
-            f"found a table of timers for operator {tables.uid!r}; expected none, because its function has no "
-            "on_timer; leave it out, or correct the uid"
-        )
-    return list(_given_timers(tables, tables.timers))
+    return []
 
 
 def earliest_ms(states: Sequence[Rows], *, processing_time: bool) -> int | None:
@@ -121,6 +117,7 @@ def earliest_ms(states: Sequence[Rows], *, processing_time: bool) -> int | None:
 
 
 def _of_windows(tables: KeyedTables, function: WindowFunction, *, knows_type: bool) -> Iterator[Rows]:
+    """Of a co-group, the contents' type is known only with the columns of its streams."""
     contents = function.contents
     for descriptor, rows in tables.states:
         what = f"state {descriptor.name!r} of operator {tables.uid!r}"

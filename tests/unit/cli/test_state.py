@@ -67,7 +67,7 @@ def test_what_a_job_hides_is_not_shown(newest: Manifest, catalog: Catalog) -> No
 
 
 def test_of_a_long_list_people_see_the_beginning(newest: Manifest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("statecore.cli.state._MOST", 1)
+    monkeypatch.setattr("statecore.cli.state.MOST_SHOWN", 1)
     shown = run("state", "orders", "--key", "k1,1").stdout
     assert '["e0"], and 1 more; --json prints all' in shown and '{"a": 1}, and 1 more' in shown
     (last,) = asked("--key", "k1,1", "--state", "last")["contents"]

@@ -28,8 +28,8 @@ from statecore import (
     TumblingEventTimeWindows,
     WindowFunction,
 )
+from statecore.state.tables import GLOBAL_WINDOW
 from statecore.windows import ContentsDescriptor, Trigger, WindowContext
-from statecore.windows.assigners import GLOBAL_WINDOW
 from tests.support.paths import GOLDEN
 from tests.support.subtasks import Subtasks
 

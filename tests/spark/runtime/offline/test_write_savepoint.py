@@ -229,7 +229,7 @@ def every_ten() -> WindowFunction:
         (Reminder, TOTAL, PLAIN, "SELECT 'a' AS k, cast(null AS bigint) AS event_time_ms", "a time in each row"),
         (Counting, TOTAL, PLAIN, TIMED, "found a table of timers for operator 'op'.*has no on_timer"),
         (Counting, TOTAL, WINDOWED, None, "'window_start', 'window_end'.*no window function"),
-        (WINDOWS["tumbling"], SUM, WINDOWED, TIMED, "table of timers for operator 'op', which has windows"),
+        (WINDOWS["tumbling"], SUM, WINDOWED, TIMED, "table of timers for operator 'op'.*one of windows or a join"),
         (WINDOWS["tumbling"], SUM, PLAIN, None, "of type bigint besides the key.*unix_millis"),
         (WINDOWS["tumbling"], SUM, WINDOWED.replace("20L AS window_end, ", ""), None, "of type bigint besides the key"),
         (
