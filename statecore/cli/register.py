@@ -12,15 +12,20 @@ from statecore.catalog import Catalog, Generations, JobRecord
 from statecore.cli.lease import alone
 from statecore.cli.options import AsJson, CatalogUrl, JobName, absolute, pairs
 from statecore.cli.output import note, print_json, telling
+from statecore.cluster.spark_submit import require_master
 from statecore.errors import ConfigurationError
 from statecore.operations.job_file_check import check_job_file
 from statecore.operations.kinds import JobKind, SparkQuery, StatecoreJob, kind_of
+from statecore.operations.trial import TriedFile, try_job_file, try_query_file
+from statecore.queries.job.current_checkpoint import current_checkpoint
 from statecore.queries.job.registration import partitions_of
 from statecore.queries.job.start import adopt
+from statecore.queries.reading.checkpoint import newest_batches
 from statecore.queries.reading.files import canonical_url
 from statecore.snapshot.job_files import keep_job_file, read_job_file, read_source
 from statecore.snapshot.settings import DriverSettings
 from statecore.storage import open_store, require_conditional_puts
+from statecore.storage.urls import normal_url
 
 _NEW = "Required for a new job."
 _PAIRS = "Others stay; key= removes one."
@@ -69,6 +74,14 @@ def register_job(
     conf: Annotated[
         list[str] | None, typer.Option(help=f"key=value, Spark configuration; repeatable. {_PAIRS}")
     ] = None,
+    tried: Annotated[
+        bool,
+        typer.Option(
+            "--try",
+            help="Also try it on Spark: build its sources and run one empty epoch, with the state that it has; restart "
+            "a query on a clone of its checkpoint.",
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check a job file and add the job to the catalog, or change its definition; omitted options keep their values.
@@ -77,6 +90,8 @@ def register_job(
     A running driver keeps the old definition; the next start uses the new one.
     """
     confs, settings = pairs("--conf", conf), pairs("--setting", setting)
+    if master is not None:
+        require_master(master)
     asked_kind = StatecoreJob if query is None else SparkQuery
     artifact = _program(artifact, query, max_parallelism)
     asked = {
@@ -95,6 +110,9 @@ def register_job(
             DriverSettings.from_conf(_with({}, confs))
             new = read_source(definition["artifact"])
             _check(definition["artifact"], new, _with({}, settings), asked_kind)
+            if tried:
+                file = TriedFile(definition["artifact"], new, _with({}, settings), _with({}, confs))
+                _try(file, definition["store"], definition.get("checkpoint"))
             require_conditional_puts(open_store(definition["store"]))
             _adopt(name, definition, 0)
             job = opened.jobs.register(
@@ -111,10 +129,14 @@ def register_job(
             if artifact is not None and not isinstance(kind, asked_kind):
                 raise typer.BadParameter(_other_option(kind))
             source = _registered(known) if artifact is None else read_source(given["artifact"])
-            if artifact is not None or settings:
+            if artifact is not None or settings or tried:
                 path = given.get("artifact", known.artifact)
                 source_now = read_source(path) if source is None else source
-                _check(path, source_now, _with(known.settings, settings), type(kind))
+                file = TriedFile(path, source_now, _with(known.settings, settings), _with(known.conf, confs))
+                _check(path, source_now, file.settings, type(kind))
+                if tried:
+                    ours = current_checkpoint(known) if known.is_query else None
+                    _try(file, given.get("store", known.store), given.get("checkpoint", ours))
             require_conditional_puts(open_store(given.get("store", known.store)))
             with alone(opened.leases, name) as owner:
                 known = opened.jobs.get(name)
@@ -219,6 +241,17 @@ def _check(artifact: str, source: bytes, settings: Mapping[str, str], kind: type
         unchecked = check_job_file(artifact, source, settings, kind.file)
     if unchecked is not None:
         note(f"note: {unchecked}; if the supervisor's machine lacks it too, drivers will fail")
+
+
+def _try(file: TriedFile, store: str, checkpoint: str | None) -> None:
+    """Try a job file or a query file on Spark, with the state that its job has."""
+    with telling("trying it on Spark"):
+        if checkpoint is None:
+            try_job_file(file, store=store)
+        elif newest_batches(open_store(normal_url(checkpoint)))[0] is not None:
+            try_query_file(file, checkpoint)
+        else:
+            note(f"note: {checkpoint} has no batch yet, so there is nothing to try the query on")
 
 
 def _with(known: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

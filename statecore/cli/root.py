@@ -8,6 +8,7 @@ import typer
 
 from statecore.cli.audit import show_audit
 from statecore.cli.catalog import rebuild_catalog, upgrade_catalog
+from statecore.cli.check import check
 from statecore.cli.checkpoint import clone_checkpoint, rescale_checkpoint, show_checkpoint, verify_checkpoint
 from statecore.cli.clusters import list_clusters, register_cluster, remove_cluster
 from statecore.cli.drop import drop_savepoint
@@ -70,6 +71,7 @@ app.command("state", rich_help_panel=_LOOK)(show_state)
 app.command("explain", rich_help_panel=_LOOK)(explain)
 app.command("audit", rich_help_panel=_LOOK)(show_audit)
 app.add_typer(examples, name="examples", rich_help_panel=_RUN)
+app.command("check", rich_help_panel=_RUN)(check)
 app.command("register", rich_help_panel=_RUN)(register_job)
 app.command("start", rich_help_panel=_RUN)(start_job)
 app.command("stop", rich_help_panel=_RUN)(stop_job)

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from statecore.cluster.spark_home import spark_home
+from statecore.errors import ConfigurationError
 from statecore.extras import refuse_pyspark_client
 from statecore.private_files import make_private_folder, write_private
+
+# As SparkContext accepts them; another scheme may belong to a cluster manager that the user added to Spark.
+_MASTER = re.compile(
+    r"local(\[(\d+|\*)(\s*,\s*\d+)?\])?|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]|yarn|[a-z]\w*://\S+"
+)
+
+
+def require_master(master_url: str) -> None:
+    """Check that Spark knows such a master; whether one runs there is not asked.
+
+    Raises:
+        ConfigurationError: It does not.
+
+    """
+    if not _MASTER.fullmatch(master_url):
+        raise ConfigurationError(
+            f"found the master {master_url!r}; expected local[n], spark://host:port, yarn or k8s://https://host:port; "
+            "correct --master"
+        )
 
 
 def spark_submit(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
 
 
 class RowByRow(ABC):
-    """A transformation whose result for a row does not depend on other rows, nor on tables."""
+    """A transformation whose result for a row does not depend on other rows, nor on tables.
+
+    Attributes:
+        line: The job file's line that asks for it.
+
+    """
+
+    line: str
 
     @abstractmethod
     def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
@@ -40,6 +47,7 @@ class Filter(RowByRow):
     """Keeps the records that meet a condition."""
 
     condition: str | Callable[[DataFrame], Column]
+    line: str = field(default="", kw_only=True, compare=False)
 
     def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
         """Return the rows that meet the condition."""
@@ -52,6 +60,7 @@ class Select(RowByRow):
     """Replaces the columns."""
 
     columns: tuple[str, ...]
+    line: str = field(default="", kw_only=True, compare=False)
 
     def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
         """Return rows of the selected columns."""
@@ -69,6 +78,7 @@ class WithColumn(RowByRow):
 
     name: str
     expression: str | Callable[[DataFrame], Column]
+    line: str = field(default="", kw_only=True, compare=False)
 
     def apply(self, df: DataFrame, carried: Sequence[str]) -> DataFrame:
         """Return rows with the column."""
@@ -80,6 +90,7 @@ class ByFunction:
     """Calls a function of the user's on the DataFrame of each epoch."""
 
     function: Callable[[DataFrame], DataFrame]
+    line: str = field(default="", kw_only=True, compare=False)
 
 
 Transformation = RowByRow | ByFunction

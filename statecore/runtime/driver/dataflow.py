@@ -30,7 +30,7 @@ def record_dataflow(epochs: Epochs, job: str, generation: int, plan: Job, record
 
     """
     try:
-        nodes = _nodes(plan, _descriptions(records, plan))
+        nodes = _nodes(plan, source_descriptions(records, plan))
         ui_url = records.sparkSession.sparkContext.uiWebUrl
         epochs.record_dataflow(DataflowRecord(job, generation, nodes, ui_url))
     except Exception:
@@ -62,7 +62,7 @@ def _nodes(plan: Job, descriptions: Sequence[str]) -> tuple[DataflowNode, ...]:
     return (*sources, *operators, *sinks)
 
 
-def _descriptions(records: DataFrame, plan: Job) -> list[str]:
+def source_descriptions(records: DataFrame, plan: Job) -> list[str]:
     """Return what each source of a job reads, in Spark's words: ``FileSource[/in/flights]``, ``kafka``."""
     leaves = streaming_leaves(records._jdf.queryExecution().analyzed())
     # Behind them is the stream that triggers timers.

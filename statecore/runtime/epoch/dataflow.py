@@ -25,6 +25,7 @@ from statecore.runtime.epoch.plan_check import require_one_source
 from statecore.runtime.epoch.reading import read_source
 from statecore.runtime.epoch.transforming import transformed_columns, transformed_output, transformed_source
 from statecore.runtime.job import Input, OperatorPlan, Origin, Output, Source
+from statecore.runtime.job.places import at_line
 from statecore.runtime.messages import (
     ATTEMPT,
     BROADCAST,
@@ -68,8 +69,9 @@ def read_sources(spark: SparkSession, sources: Sequence[Source], ticks: DataFram
     """
     frames = []
     for source in sources:
-        frames.append(read_source(source, spark))
-        require_one_source(frames[-1], source.name)
+        with at_line(source.line):
+            frames.append(read_source(source, spark))
+            require_one_source(frames[-1], source.name)
     if len(frames) == 1:
         (df,) = frames
         return df if ticks is None else df.union(_without_rows(ticks, df))
@@ -79,6 +81,12 @@ def read_sources(spark: SparkSession, sources: Sequence[Source], ticks: DataFram
     return _stacked(tagged)
 
 
+def source_columns(records: DataFrame, sources: Sequence[Source]) -> list[str]:
+    """Return the columns of each source, as Spark DDL; ``records`` is what ``read_sources`` returned."""
+    every = [records] if len(sources) == 1 else [_fields(records, index) for index in range(len(sources))]
+    return [", ".join(f"{field.name} {field.dataType.simpleString()}" for field in each.schema) for each in every]
+
+
 def _without_rows(ticks: DataFrame, like: DataFrame) -> DataFrame:
     return ticks.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in like.schema))
 
@@ -86,6 +94,10 @@ def _without_rows(ticks: DataFrame, like: DataFrame) -> DataFrame:
 def _tagged(df: DataFrame, index: int) -> DataFrame:
     record = F.struct(*(column(name) for name in df.columns))
     return df.select(F.lit(index).alias(SOURCE), record.alias(_source_column(index)))
+
+
+def _fields(df: DataFrame, index: int) -> DataFrame:
+    return df.select(f"{_source_column(index)}.*")
 
 
 def _source_column(index: int) -> str:
@@ -125,11 +137,7 @@ class Dataflow:
         # An input with two readers is computed once: a second run might produce its rows in another order.
         self._df = self._shared(df) if uses[None] > 1 else df
         self._crossing: dict[str, DataFrame] = {}
-        transformed = {
-            each.name: each for operator in operators for each in operator.origins
-            if isinstance(each, Source) and each.transformations
-        }  # fmt: skip
-        self._observed = {name: Observed(self._records(source), source) for name, source in transformed.items()}
+        self._observed: dict[str, Observed] = {}
 
     def columns_of(self, origin: Origin) -> tuple[Field, ...]:
         """Return the columns of a stream.
@@ -158,7 +166,7 @@ class Dataflow:
         if len(self._sources) == 1:
             return self._df
         index = self._sources.index(source.name)
-        return self._df.where(F.col(SOURCE) == index).select(f"{_source_column(index)}.*")
+        return _fields(self._df.where(F.col(SOURCE) == index), index)
 
     def commits(self, run: Runner, specs: Mapping[str, OperatorSpec]) -> DataFrame:
         """Return the commits of all operators' subtasks.
@@ -168,6 +176,8 @@ class Dataflow:
             specs: Per operator uid the message to its subtasks.
 
         """
+        # Only now: the specs have refused a missing event-time column.
+        self._observed = self._observe()
         passed_on: set[str] = set()
         ends = []
         for operator in self._operators:
@@ -178,6 +188,11 @@ class Dataflow:
             else:
                 self._crossing[operator.uid] = self._computed(done) if consumers > 1 else done
         return _stacked(ends)
+
+    def _observe(self) -> dict[str, Observed]:
+        origins = (origin for operator in self._operators for origin in operator.origins)
+        transformed = {each.name: each for each in origins if isinstance(each, Source) and each.transformations}
+        return {name: Observed(self._records(source), source) for name, source in transformed.items()}
 
     def close(self) -> None:
         """Unpersist inputs with two readers."""

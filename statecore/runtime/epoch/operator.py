@@ -15,6 +15,7 @@ from statecore.model import Field, OutputTag, key_group_range, parse_row, requir
 from statecore.model.keys import KeyColumn, KeyColumns, check_key
 from statecore.runtime.epoch.publishing import staged_sinks
 from statecore.runtime.job import Input, OperatorPlan, Origin, Output, Source
+from statecore.runtime.job.places import at_line
 from statecore.runtime.messages import (
     BROADCAST,
     MAIN,
@@ -116,18 +117,20 @@ def _columns(plan: OperatorPlan, read: Input, columns_of: ColumnsOf) -> dict[str
     columns = {field.name: field for field in first}
     missing = [name for name in (*read.key_columns, *read.order_by) if name not in columns]
     if missing:
-        raise JobDefinitionError(
-            f"found no columns {missing} in the input of operator {plan.uid!r}, which has {sorted(columns)}; expected "
-            "the columns of key_by() among them; name others, or select them in the source"
-        )
+        with at_line(read.line):
+            raise JobDefinitionError(
+                f"found no columns {missing} in the input of operator {plan.uid!r}, which has {sorted(columns)}; "
+                "expected the columns of key_by() among them; name others, or select them in the source"
+            )
     return columns
 
 
 def _keys(plan: OperatorPlan, columns: Mapping[str, Field], columns_of: ColumnsOf) -> tuple[FieldRef, ...]:
     """Return the key as state files have it; refuse types that cannot be a key, and two inputs whose keys differ."""
     keys = tuple(FieldRef(name=name, type=columns[name].type.ddl()) for name in plan.first.key_columns)
-    for name in plan.first.key_columns:
-        require_key_type(columns[name].type)
+    with at_line(plan.first.line):
+        for name in plan.first.key_columns:
+            require_key_type(columns[name].type)
     if plan.connected is not None:
         others = _columns(plan, plan.connected, columns_of)
         second = tuple(FieldRef(name=name, type=others[name].type.ddl()) for name in plan.connected.key_columns)
@@ -168,10 +171,11 @@ def _event_time(read: Origin, columns_of: ColumnsOf) -> str | None:
         ddl = next((field.type.ddl() for field in columns_of(each) if field.name == name), None)
         if ddl not in ("timestamp", "timestamp_ntz"):
             column_found = "no column" if ddl is None else f"a column of type {ddl}"
-            raise JobDefinitionError(
-                f"found {column_found} {name!r} in {where}source {read.name!r}; expected a timestamp, "
-                "because it is the declared event time; keep it, cast it, or name another column"
-            )
+            with at_line(read.line):
+                raise JobDefinitionError(
+                    f"found {column_found} {name!r} in {where}source {read.name!r}; expected a timestamp, "
+                    "because it is the declared event time; keep it, cast it, or name another column"
+                )
     return name
 
 
@@ -198,12 +202,14 @@ def check_restored_key(plan: OperatorPlan, restored: OperatorState | None, field
     before = tuple(KeyColumn(field.name, field.type) for field in restored.key_fields)
     typed = tuple(KeyColumn(field.name, field.type) for field in fields)
     owner = f"operator {plan.uid!r}"
-    check_key(owner, before, typed or _named(plan.first.key_columns), plan.first.key_renames)
+    with at_line(plan.first.line):
+        check_key(owner, before, typed or _named(plan.first.key_columns), plan.first.key_renames)
     second = restored.second_key
     # A manifest of an earlier release does not have the names of the second input.
     if plan.connected is not None and plan.has_two_inputs and not isinstance(second, msgspec.UnsetType):
         now = plan.connected
-        check_key(f"the second input of {owner}", _named(second), _named(now.key_columns), now.key_renames)
+        with at_line(now.line):
+            check_key(f"the second input of {owner}", _named(second), _named(now.key_columns), now.key_renames)
 
 
 def _named(columns: Iterable[str]) -> KeyColumns:

@@ -36,6 +36,7 @@ from statecore.runtime.epoch.operator import (
 from statecore.runtime.epoch.sampling import Sampling
 from statecore.runtime.epoch.sources_read import SourcesRead
 from statecore.runtime.job import Job, OperatorPlan, Origin
+from statecore.runtime.job.places import at_line
 from statecore.runtime.messages import COMMIT, COMMIT_DECODER, EpochSpec, OperatorSpec, SubtaskCommit
 from statecore.runtime.worker.crossing import crossing_ddl
 from statecore.runtime.worker.subtask import subtask_runner
@@ -181,14 +182,15 @@ class Subtasks:
                 load_ahead(anchor, subtasks, spec, epoch)
 
     def _spec(self, operator: OperatorPlan, columns_of: ColumnsOf) -> OperatorSpec:
-        spec = operator_spec(
-            operator,
-            self._plan.operators,
-            columns_of,
-            self._lineage.store,
-            self.max_parallelism,
-            allow_non_restored_state=self._allow_non_restored_state,
-        )
+        with at_line(operator.line):
+            spec = operator_spec(
+                operator,
+                self._plan.operators,
+                columns_of,
+                self._lineage.store,
+                self.max_parallelism,
+                allow_non_restored_state=self._allow_non_restored_state,
+            )
         check_restored_key(operator, restored_operator(self._lineage.previous, operator.uid), spec.key_fields)
         return spec
 

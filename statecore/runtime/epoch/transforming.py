@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyspark.errors import AnalysisException
@@ -13,9 +13,10 @@ from statecore.model import Field, parse_row
 from statecore.model.parsing import parse_type
 from statecore.runtime.epoch.plan_check import require_row_for_row, require_stateless
 from statecore.runtime.job import Origin, Source
+from statecore.runtime.job.places import at_line
 from statecore.runtime.messages import ATTEMPT, COMMIT, PHASE, RECORD, SUBTASK, TIMESTAMP
 from statecore.runtime.placement import column
-from statecore.runtime.transforms import RowByRow
+from statecore.runtime.transforms import RowByRow, Transformation
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,14 +78,17 @@ def transformed_columns(records: Callable[[], DataFrame], origin: Origin) -> tup
     rows = records()
     if origin.transformations:
         place = f"source {origin.name!r}" if isinstance(origin, Source) else f"the output of operator {origin.uid!r}"
-        try:
-            made = _probed(rows, origin, place)
-        except AnalysisException as error:
-            raise JobDefinitionError(
-                f"found a transformation of {place} that Spark refuses: {str(error).splitlines()[0]}; expected one of "
-                f"the columns {_names(rows)}; correct it in the job file"
-            ) from None
-        require_stateless(made, rows, place)
+        made = rows
+        for each in origin.transformations:
+            with at_line(each.line):
+                try:
+                    made = _probed(made, each, origin, place)
+                except AnalysisException as error:
+                    raise JobDefinitionError(
+                        f"found a transformation of {place} that Spark refuses: {str(error).splitlines()[0]}; expected "
+                        f"one of the columns {_names(made)}; correct it in the job file"
+                    ) from None
+                require_stateless(made, rows, place)
         rows = made
     return tuple(
         Field(field.name, parse_type(field.dataType.simpleString()))
@@ -93,18 +97,16 @@ def transformed_columns(records: Callable[[], DataFrame], origin: Origin) -> tup
     )
 
 
-def _probed(records: DataFrame, origin: Origin, place: str) -> DataFrame:
-    for each in origin.transformations:
-        if isinstance(each, RowByRow):
-            carried: Sequence[str] = () if isinstance(origin, Source) else _OF_RECORDS
-            before, records = records, each.apply(records, carried)
-            if not isinstance(origin, Source):
-                require_row_for_row(records, before, place)
-        else:
-            records = each.function(records)
-            if not isinstance(origin, Source):
-                records = _kept(records, origin)
-    return records
+def _probed(records: DataFrame, transformation: Transformation, origin: Origin, place: str) -> DataFrame:
+    """Apply a transformation to rows, and check what it does to those of an operator."""
+    if not isinstance(transformation, RowByRow):
+        made = transformation.function(records)
+        return made if isinstance(origin, Source) else _kept(made, origin)
+    if isinstance(origin, Source):
+        return transformation.apply(records, ())
+    made = transformation.apply(records, _OF_RECORDS)
+    require_row_for_row(made, records, place)
+    return made
 
 
 def _kept(made: DataFrame, origin: Origin) -> DataFrame:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING
 
+from statecore.arguments import require, require_callable
 from statecore.errors import JobDefinitionError
 from statecore.runtime.job.checks import check_name, check_sinks
+from statecore.runtime.job.places import calling_line
 from statecore.runtime.job.plans import JobPlan, Source
 from statecore.runtime.job.streams import Stream
 
@@ -51,11 +53,15 @@ class Job(JobPlan):
             The source's records.
 
         Raises:
-            JobDefinitionError: The name is taken or unusable, the lateness is negative, ``idle_after`` is not positive,
-                or one of the two comes without event time.
+            JobDefinitionError: The name is taken or unusable, an argument has another type, the lateness is negative,
+                ``idle_after`` is not positive, or one of the two comes without event time.
 
         """
         check_name("source", name, [source.name for source in self.sources])
+        require_callable("read", read, "a function that returns a streaming DataFrame, given a session")
+        require("event_time", event_time, (str, NoneType), "the name of a column")
+        require("max_lateness", max_lateness, (timedelta, NoneType), "a timedelta")
+        require("idle_after", idle_after, (timedelta, NoneType), "a timedelta")
         if max_lateness is not None and (event_time is None or max_lateness < timedelta(0)):
             raise JobDefinitionError(
                 f"found max_lateness={max_lateness!r} and event_time={event_time!r} for source {name!r}; expected a "
@@ -66,7 +72,8 @@ class Job(JobPlan):
                 f"found idle_after={idle_after!r} and event_time={event_time!r} for source {name!r}; expected a "
                 "positive timedelta, and an event-time column; name the column, or omit idle_after"
             )
-        source = Source(name, read, event_time, max_lateness or timedelta(0), idle_after)
+        lateness = max_lateness or timedelta(0)
+        source = Source(name, read, event_time, lateness, idle_after, line=calling_line())
         self.sources.append(source)
         return Stream(self, (source,))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from types import NoneType
 
-from statecore.errors import ConfigurationError, JobDefinitionError
+from statecore.arguments import require
+from statecore.errors import ConfigurationError, JobDefinitionError, shortened
 from statecore.model import OutputTag, parse_row, row_ddl
 from statecore.runtime.job.plans import Input, OperatorPlan, SinkBinding, Source
 from statecore.runtime.sinks import ParquetSink
@@ -18,6 +20,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 def check_name(what: str, name: str, taken: Sequence[str]) -> None:
     """Raise JobDefinitionError if a name is unusable or taken."""
+    if not isinstance(name, str):
+        raise JobDefinitionError(f"found the {what} {shortened(name)}; expected a name; give it as a string")
     if not _NAME.fullmatch(name):
         raise JobDefinitionError(
             f"found the {what} {name!r}; expected letters, digits, '_', '-' and '.', as in a file name; rename it"
@@ -47,6 +51,7 @@ def check_operator(plan: OperatorPlan, taken: Sequence[str]) -> None:
         raise JobDefinitionError(f"operator {plan.uid!r}: {error}") from None
     check_name("operator uid", plan.uid, taken)
     parse_row(row_ddl(plan.output))
+    require("parallelism", plan.parallelism, (int, NoneType), "an integer")
     if plan.parallelism is not None and plan.parallelism < 1:
         raise JobDefinitionError(
             f"found parallelism={plan.parallelism} of operator {plan.uid!r}; expected 1 or more; omit it for the "

@@ -28,6 +28,7 @@ class Source:
         max_lateness: How far the watermark stays behind the newest event time.
         idle_after: Time without records after which the watermark of the job goes on without it; None for never.
         transformations: Transformations that this reader applies to the records, in order.
+        line: The job file's line that adds it.
 
     """
 
@@ -37,6 +38,7 @@ class Source:
     max_lateness: timedelta = timedelta(0)
     idle_after: timedelta | None = None
     transformations: tuple[Transformation, ...] = ()
+    line: str = field(default="", kw_only=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Input:
         key_columns: Empty without a key.
         order_by: Columns that each epoch's records are sorted by.
         key_renames: Old name of a key column → its present name.
+        line: The job file's line that makes it an input.
 
     """
 
@@ -77,6 +80,7 @@ class Input:
     key_columns: tuple[str, ...] = ()
     order_by: tuple[str, ...] = ()
     key_renames: Mapping[str, str] = field(default_factory=dict, kw_only=True, hash=False)
+    line: str = field(default="", kw_only=True, compare=False)
 
     @property
     def is_ordered_by_event_time(self) -> bool:
@@ -124,6 +128,8 @@ class OperatorPlan:
         parallelism: Number of its subtasks; None for the job's.
         late: Side output for late records of the main input; None passes them to the function.
         on_error: Side output for records that the function fails on; None lets a failure end the epoch.
+        sinks: What publishes its outputs.
+        line: The job file's line that makes it.
 
     """
 
@@ -136,6 +142,7 @@ class OperatorPlan:
     late: OutputTag | None = None
     on_error: OutputTag | None = None
     sinks: list[SinkBinding] = field(default_factory=list)
+    line: str = ""
 
     @property
     def inputs(self) -> tuple[Input, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from statecore.arguments import require, require_callable, require_names
 from statecore.errors import JobDefinitionError
 from statecore.functions import UserFunction
 from statecore.joins import CoGroupFunction, JoinFunction
@@ -13,6 +14,7 @@ from statecore.model import MapStateDescriptor, OutputTag, parse_row, row_ddl
 from statecore.model.keys import check_renames
 from statecore.runtime.job.checks import check_name, check_operator, require_event_time
 from statecore.runtime.job.joined import CoGroupedStreams, IntervalJoin
+from statecore.runtime.job.places import calling_line
 from statecore.runtime.job.plans import BroadcastInput, Input, JobPlan, OperatorPlan, Origin, Output, SinkBinding
 from statecore.runtime.messages import INTERNAL
 from statecore.runtime.sinks import Sink
@@ -56,8 +58,12 @@ class Stream:
         Args:
             condition: SQL, as in ``"amount > 0"``, or a function that makes a column of a DataFrame.
 
+        Raises:
+            JobDefinitionError: It is something else.
+
         """
-        return self._transformed(Filter(condition))
+        _require_expression("condition", condition)
+        return self._transformed(Filter(condition, line=calling_line()))
 
     def select(self, *columns: str) -> Stream:
         """Replace the columns.
@@ -65,8 +71,14 @@ class Stream:
         Args:
             columns: Names or SQL, as in ``"upper(country) AS country"``.
 
+        Raises:
+            JobDefinitionError: No column is given, or one is no string.
+
         """
-        return self._transformed(Select(columns))
+        require_names("columns", columns, "each column as a string")
+        if not columns:
+            raise JobDefinitionError("found select() without columns; expected at least one; name the columns")
+        return self._transformed(Select(columns, line=calling_line()))
 
     def with_column(self, name: str, expression: str | Callable[[DataFrame], Column]) -> Stream:
         """Add or replace a column.
@@ -75,8 +87,13 @@ class Stream:
             name: The column.
             expression: SQL, as in ``"price * quantity"``, or a function that makes a column of a DataFrame.
 
+        Raises:
+            JobDefinitionError: The name is no string, or the expression is something else.
+
         """
-        return self._transformed(WithColumn(name, expression))
+        require("name", name, str, "the name of a column")
+        _require_expression("expression", expression)
+        return self._transformed(WithColumn(name, expression, line=calling_line()))
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> Stream:
         """Transform the DataFrame of each epoch: any stateless Spark SQL, joins with tables included.
@@ -89,8 +106,12 @@ class Stream:
             function: Returns a DataFrame that depends on single records and on tables. A stateful result, or one that
                 would differ in a replay, ends the driver with an error.
 
+        Raises:
+            JobDefinitionError: It is no function.
+
         """
-        return self._transformed(ByFunction(function))
+        require_callable("function", function, "a function of a DataFrame")
+        return self._transformed(ByFunction(function, line=calling_line()))
 
     def _transformed(self, transformation: Transformation) -> Stream:
         origins = (replace(each, transformations=(*each.transformations, transformation)) for each in self._origins)
@@ -114,10 +135,14 @@ class Stream:
             The same records, with a key.
 
         Raises:
-            JobDefinitionError: No column is given, one is given twice, or one has a name that state files reserve; or
-                a rename does not lead from a former column to one of these.
+            JobDefinitionError: No column is given, one is given twice, is no string, or has a name that state files
+                reserve; ``order_by`` is no sequence of columns; or a rename does not lead from a former column to one
+                of these.
 
         """
+        require_names("columns", columns, "each column as a string")
+        _require_order(order_by)
+        require("renames", renames or {}, Mapping, "a mapping of old names to present ones")
         if not columns:
             raise JobDefinitionError("found key_by() without columns; expected at least one; name the key columns")
         if len(set(columns)) < len(columns):
@@ -129,7 +154,8 @@ class Stream:
                 "rename the columns in the source"
             )
         check_renames(columns, renames or {})
-        return KeyedStream(self._job, Input(self._origins, columns, tuple(order_by), key_renames=dict(renames or {})))
+        order, names = tuple(order_by), dict(renames or {})
+        return KeyedStream(self._job, Input(self._origins, columns, order, key_renames=names, line=calling_line()))
 
     def broadcast(self, *states: MapStateDescriptor, order_by: Sequence[str] = ()) -> BroadcastStream:
         """Send every record to every subtask of the operator that it is connected to.
@@ -145,14 +171,16 @@ class Stream:
             A stream to pass to ``connect`` of another stream.
 
         Raises:
-            JobDefinitionError: No state is given, or one is not a ``MapStateDescriptor``.
+            JobDefinitionError: No state is given, one is not a ``MapStateDescriptor``, or ``order_by`` is no sequence
+                of columns.
 
         """
+        _require_order(order_by)
         if not states or not all(isinstance(state, MapStateDescriptor) for state in states):
             raise JobDefinitionError(
                 f"found broadcast{states!r}; expected at least one MapStateDescriptor; name the broadcast states"
             )
-        return BroadcastStream(BroadcastInput(self._origins, (), tuple(order_by), states))
+        return BroadcastStream(BroadcastInput(self._origins, (), tuple(order_by), states, line=calling_line()))
 
     def connect(self, other: Stream | BroadcastStream) -> ConnectedStream:
         """Connect these records, which have no key, to another stream without a key, or to a broadcast stream.
@@ -350,9 +378,10 @@ class OutputStream(Stream):
             sink: The sink that publishes the rows.
 
         Raises:
-            JobDefinitionError: The name is taken or unusable, or the sink does not take these columns.
+            JobDefinitionError: The name is taken or unusable, the sink is none, or it does not take these columns.
 
         """
+        require("sink", sink, Sink, "a sink, such as ParquetSink(path)")
         check_name("sink", name, [binding.name for binding in self._job.sinks])
         binding = SinkBinding(name, *self._binding, sink)
         if isinstance(sink, ChecksColumns):
@@ -372,14 +401,28 @@ class ProcessedStream(OutputStream):
         Args:
             tag: A tag that the function uses. Its ``value_type`` gives the columns.
 
+        Raises:
+            JobDefinitionError: It is no tag.
+
         """
+        require("tag", tag, OutputTag, "an OutputTag(name, columns)")
         return OutputStream(self._job, self._plan, tag.name, tag.value_type)
 
 
 def _processed(job: JobPlan, plan: OperatorPlan) -> ProcessedStream:
+    plan.line = calling_line()
     check_operator(plan, [operator.uid for operator in job.operators])
     job.operators.append(plan)
     return ProcessedStream(job, plan)
+
+
+def _require_expression(argument: str, expression: object) -> None:
+    if not isinstance(expression, str):
+        require_callable(argument, expression, "SQL, or a function that makes a column of a DataFrame")
+
+
+def _require_order(order_by: Sequence[str]) -> None:
+    require_names("order_by", order_by, 'a sequence of columns, as in order_by=["at"]')
 
 
 def _described(stream: object) -> str:

@@ -98,6 +98,7 @@ class StagedEpoch:
         return rows_of(self.spark, [output.file for output in self.outputs], read, self.fields)
 
 
+@runtime_checkable
 class Sink(Protocol):
     """Publishes the rows of committed epochs."""
 

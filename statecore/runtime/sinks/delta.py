@@ -18,6 +18,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from statecore.arguments import require_path
 from statecore.errors import SinkError
 from statecore.model import arrow_schema
 from statecore.runtime.sinks.base import StagedEpoch, Threaded
@@ -38,9 +39,13 @@ class DeltaSink(Threaded):
     Args:
         path: Path or URL of the table. Credentials of an object store come from the driver's environment.
 
+    Raises:
+        JobDefinitionError: The path is no path or URL.
+
     """
 
     def __init__(self, path: str | Path) -> None:
+        require_path("path", path)
         self.path = str(path)
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from statecore.arguments import require_callable
 from statecore.errors import SinkError
 from statecore.runtime.sinks.base import StagedEpoch
 from statecore.storage import FileStore
@@ -24,9 +25,13 @@ class FunctionSink:
         f: ``f(dataframe, lineage, epoch)``. When it raises, the driver stops; the epoch stays committed and is
             published after the restart.
 
+    Raises:
+        JobDefinitionError: It is no function.
+
     """
 
     def __init__(self, f: Callable[[DataFrame, int, int], object]) -> None:
+        require_callable("f", f, "a function f(dataframe, lineage, epoch)")
         self._function = f
 
     def staging(self, job_store: FileStore) -> FileStore:

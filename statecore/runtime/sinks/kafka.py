@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 from confluent_kafka import KafkaException
 
+from statecore.arguments import require
 from statecore.errors import JobDefinitionError, SinkError
 from statecore.model import Field
 from statecore.runtime.sinks.base import StagedEpoch, Threaded
@@ -53,6 +54,8 @@ class KafkaSink(Threaded):
         value: str | None = None,
         headers: Sequence[str] = (),
     ) -> None:
+        require("topic", topic, str, "the name of a topic")
+        require("servers", servers, str, "host:port of a broker")
         if not topic or not servers or isinstance(headers, str):
             raise JobDefinitionError(
                 f"found topic {topic!r}, servers {servers!r} and headers {headers!r}; expected the name of a topic, "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from statecore.arguments import require_path
 from statecore.errors import ConfigurationError, CorruptFileError, MissingFileError, SinkError
 from statecore.model import Field, arrow_schema, parse_row, parse_type
 from statecore.runtime.sinks.base import StagedEpoch, Threaded
@@ -39,9 +40,13 @@ class ParquetSink(Threaded):
     Args:
         path: Path or URL of the folder. Driver and workers must reach it, and no other sink may use it.
 
+    Raises:
+        JobDefinitionError: The path is no path or URL.
+
     """
 
     def __init__(self, path: str | Path) -> None:
+        require_path("path", path)
         self.path = str(path)
 
     def staging(self, job_store: FileStore) -> FileStore:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from psycopg import sql
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
+from statecore.arguments import require
 from statecore.errors import JobDefinitionError, SinkError
 from statecore.model import Field
 from statecore.model.arrow_values import from_arrow
@@ -67,6 +68,8 @@ class PostgresSink(Threaded):
     """
 
     def __init__(self, dsn: str, table: str) -> None:
+        require("dsn", dsn, str, "a connection string")
+        require("table", table, str, "'table' or 'schema.table'")
         names = tuple(table.split("."))
         if len(names) > 2 or not all(0 < len(name.encode()) <= _LONGEST_NAME for name in names) or "\0" in table:
             raise JobDefinitionError(

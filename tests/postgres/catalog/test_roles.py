@@ -27,7 +27,7 @@ class Same(ProcessFunction):
         yield value
 
 def build(job):
-    job.source("in", read=None).process(Same(), output="a int", uid="same")
+    job.source("in", read=print).process(Same(), output="a int", uid="same")
 """
 
 

@@ -30,7 +30,7 @@ class TestUpgrade:
             ["jobs"],
             ["start", "flights"],
             ["supervisor", "--logs", str(tmp_path)],
-            ["register", "x", "--artifact", "a", "--store", "s", "--master", "m", "--parallelism", "1"],
+            ["register", "x", "--artifact", "a", "--store", "s", "--master", "local", "--parallelism", "1"],
         ):
             assert_refused(run(*command, "--catalog", url), "at revision 0000", "catalog upgrade`")
         path.unlink()

@@ -79,6 +79,25 @@ class TestJob:
             assert catalog.jobs.get("orders").desired_state == "running"
             assert dict(catalog.jobs.get("orders").settings) == {"a": "b"}
 
+    @pytest.mark.parametrize("master", ["locall[2]", "local[x]", "local[2", "spark:/host:7077", "", "host:7077"])
+    def test_a_master_that_spark_does_not_know_is_refused(self, tmp_path: Path, master: str) -> None:
+        assert_refused(self.register(tmp_path, "--master", master), f"found the master {master!r}", "correct --master")
+
+    @pytest.mark.parametrize(
+        "master",
+        [
+            "local",
+            "local[*]",
+            "local[4, 3]",
+            "local-cluster[2,1,1024]",
+            "spark://a:7077,b:7077",
+            "yarn",
+            "k8s://https://h",
+        ],
+    )
+    def test_every_master_of_sparks_is_accepted(self, tmp_path: Path, master: str) -> None:
+        assert self.register(tmp_path, "--master", master).returncode == 0
+
     @pytest.mark.parametrize("grace", ["0s", "-1h", "9min"])
     def test_a_grace_period_below_ten_minutes_is_refused_at_register_and_start(
         self, tmp_path: Path, grace: str
@@ -202,7 +221,7 @@ class TestCheck:
             path.write_text(text)
         return run(
             "register", "orders", "--artifact", path, "--store", tmp_path / "store",
-            "--master", "m", "--parallelism", "1", *more,
+            "--master", "local", "--parallelism", "1", *more,
         )  # fmt: skip
 
     @pytest.mark.usefixtures("url")

@@ -32,7 +32,7 @@ class Same(ProcessFunction):
 
 def build(job):
     print("a job file may print")
-    job.source(job.settings["name"], read=None).process(Same(), output="a int", uid="same")
+    job.source(job.settings["name"], read=print).process(Same(), output="a int", uid="same")
 """
 
 
@@ -91,7 +91,7 @@ def test_it_runs_without_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyP
     ("text", "reason"),
     [
         ("def build(job:\n", r"orders\.py:1: SyntaxError: .* was never closed; expected"),
-        ("def build(job):\n    job.source('a b', read=None)\n", r"orders\.py:2 in build: found the"),
+        ("def build(job):\n    job.source('a b', read=print)\n", r"orders\.py:2 in build: found the"),
         ("def build(job):\n    exit(3)\n", r"orders\.py:2 in build: SystemExit: 3; expected"),
         ("import statecore.nothing\n", r"orders\.py:1: ModuleNotFoundError"),
     ],

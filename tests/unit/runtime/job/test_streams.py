@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -27,10 +28,16 @@ from statecore import (
 from statecore.errors import ConfigurationError, JobDefinitionError
 from statecore.joins import CoGroupWindowFunction, IntervalJoinFunction
 from statecore.model import Field, parse_row
-from statecore.runtime import Job
+from statecore.runtime import FunctionSink, Job, ParquetSink
 from statecore.runtime.epoch.operator import operator_spec
+from statecore.runtime.job import Source
 from statecore.runtime.messages import MAIN, SECOND, InputSpec, OperatorSpec
+from statecore.runtime.sinks.delta import DeltaSink
+from statecore.runtime.sinks.kafka import KafkaSink
+from statecore.runtime.sinks.postgres import PostgresSink
 from statecore.snapshot.checkpoints import CheckpointStore
+
+RULES = MapStateDescriptor("rules", "string", "int")
 
 
 class Nothing(ProcessFunction):
@@ -178,6 +185,64 @@ def test_an_interval_join_knows_the_columns_of_its_streams(tmp_path: Path) -> No
     assert function.columns == ("id bigint, at timestamp", "t timestamp, other bigint")
     with pytest.raises(JobDefinitionError, match="found the late output 'late' of operator 'near'"):
         spec_of(job, tmp_path, **{**columns, "one": "id bigint, n int, at timestamp"})
+
+
+def out(job: Any, **more: Any) -> Any:
+    return job.source("in", read).key_by("k").process(Keyed(), **{"output": "k string", "uid": "u", **more})
+
+
+def made(kind: Any, *arguments: Any) -> Any:
+    return kind(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "reason"),
+    [
+        (lambda job: job.source(3, read), "the source 3; expected a name"),
+        (lambda job: job.source("in", "orders"), "read='orders'; expected a function"),
+        (lambda job: job.source("in", read, event_time=3), "event_time=3; expected the name of a column"),
+        (lambda job: job.source("in", read, event_time="at", max_lateness=5), "max_lateness=5; expected a timedelta"),
+        (lambda job: job.source("in", read, event_time="at", idle_after="5m"), "idle_after='5m'; expected a timedelta"),
+        (lambda job: job.source("in", read).key_by(["k"]), "columns=.* expected each column as a string"),
+        (lambda job: job.source("in", read).key_by("k", order_by="at"), r"order_by='at'; .*order_by=\[\"at\"\]"),
+        (lambda job: job.source("in", read).key_by("k", renames=["a"]), "renames=.*; expected a mapping"),
+        (lambda job: job.source("in", read).broadcast(RULES, order_by="at"), "order_by='at'; expected a sequence"),
+        (lambda job: job.source("in", read).filter(3), "condition=3; expected SQL, or a function"),
+        (lambda job: job.source("in", read).select(), "select.. without columns"),
+        (lambda job: job.source("in", read).select(["k"]), "columns=.* expected each column as a string"),
+        (lambda job: job.source("in", read).with_column(3, "k"), "name=3; expected the name of a column"),
+        (lambda job: job.source("in", read).with_column("k", 3), "expression=3; expected SQL, or a function"),
+        (lambda job: job.source("in", read).transform("k"), "function='k'; expected a function of a DataFrame"),
+        (lambda job: out(job, uid=3), "the operator uid 3; expected a name"),
+        (lambda job: out(job, parallelism="4"), "parallelism='4'; expected an integer"),
+        (lambda job: out(job).side_output("late"), "tag='late'; expected an OutputTag"),
+        (lambda job: out(job).sink("s", "/out"), "sink='/out'; expected a sink"),
+        (lambda job: out(job).sink("s", ParquetSink), "sink=<class .*; expected a sink"),
+        (lambda job: out(job).sink(ParquetSink("/out"), "s"), "sink='s'; expected a sink"),
+        (lambda job: made(ParquetSink, 3), "path=3; expected a path or a URL"),
+        (lambda job: made(ParquetSink, ""), "path=''; expected a path or a URL"),
+        (lambda job: made(DeltaSink, None), "path=None; expected a path or a URL"),
+        (lambda job: made(FunctionSink, "f"), "f='f'; expected a function"),
+        (lambda job: made(KafkaSink, ["t"], "host:9092"), "topic=.*; expected the name of a topic"),
+        (lambda job: made(PostgresSink, "", 3), "table=3; expected 'table'"),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_by_its_name(attempt: Any, reason: str) -> None:
+    with pytest.raises(JobDefinitionError, match=rf"^found {reason}.*; (correct|give|name) "):
+        attempt(Job())
+
+
+def test_parts_of_a_job_know_their_lines() -> None:
+    job = Job()
+    line = inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    stream = job.source("in", read)
+    keyed = stream.filter("k > 0").key_by("k")
+    keyed.process(Keyed(), output="k string", uid="u")
+    operator = job.operators[0]
+    (origin,) = operator.first.origins
+    assert isinstance(origin, Source)
+    lines = (origin.line, origin.transformations[0].line, operator.first.line, operator.line)
+    assert lines == tuple(f"test_streams.py:{line + further}" for further in (1, 2, 2, 3))
 
 
 def test_an_interval_join_that_cannot_be_is_refused() -> None:

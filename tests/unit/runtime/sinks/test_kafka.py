@@ -142,8 +142,12 @@ def test_what_brokers_refuse_is_told_with_a_remedy(
     ids=["type", "missing", "header"],
 )
 def test_a_column_that_cannot_be_bytes_is_refused_when_the_job_is_built(columns: dict[str, Any], found: str) -> None:
-    read: Any = None
-    rows = Job().source("rows", read).key_by("k").process(Totals(), output="n int, k string", uid="totals")
+    rows = (
+        Job()
+        .source("rows", lambda spark: spark.range(1))
+        .key_by("k")
+        .process(Totals(), output="n int, k string", uid="totals")
+    )
     with pytest.raises(JobDefinitionError, match=rf"{found} .*; expected a column of type string or binary among n, k"):
         rows.sink("seen", KafkaSink(TOPIC, "127.0.0.1:9", **columns))
 

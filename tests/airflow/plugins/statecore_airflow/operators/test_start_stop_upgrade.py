@@ -24,7 +24,7 @@ class Same(ProcessFunction):
         yield value
 
 def build(job):
-    job.source("flights", read=None).process(Same(), output="a int", uid="same")
+    job.source("flights", read=print).process(Same(), output="a int", uid="same")
 """
 
 pytestmark = pytest.mark.usefixtures("quick")
