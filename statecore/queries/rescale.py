@@ -19,7 +19,7 @@ from statecore.errors import CheckpointError
 from statecore.queries.copying.clone import clone
 from statecore.queries.copying.layout import commit, lay_out
 from statecore.queries.copying.staging import Staging, staged
-from statecore.queries.job.query_file import load_query
+from statecore.queries.job.query_file import Build, load_query
 from statecore.queries.progress import Done, Report, quiet, steps, uncounted
 from statecore.queries.providers import rocksdb
 from statecore.queries.providers.hdfs import tables as hdfs
@@ -65,7 +65,7 @@ def rescale(
     path: str,
     target: str,
     partitions: int,
-    query: str | Path | None = None,
+    query: str | Path | Build | None = None,
     *,
     settings: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
@@ -77,7 +77,7 @@ def rescale(
         path: The query's ``checkpointLocation``: a local folder, or ``s3://bucket/prefix``. It is only read.
         target: Where the new checkpoint appears, whole or not at all.
         partitions: Its number of state partitions.
-        query: A file that defines ``build(spark, settings)``, for a trial restart; None skips the trial.
+        query: A file that defines ``build(spark, settings)``, or such a function, for a trial restart; None skips it.
         settings: The settings that ``build`` gets.
         spark: A session on this machine; None starts one.
         report: Called with the number of steps done, and of all.
@@ -91,7 +91,7 @@ def rescale(
     """
     checkpoint = open_checkpoint(path)
     refuse(checkpoint, partitions)
-    build = None if query is None else load_query(query)
+    build = load_query(query) if isinstance(query, str | Path) else query
     stores = sum(len(operator.stores) for operator in checkpoint.operators)
     done = steps(report, 3 * stores + 2)
     with staged(target, checkpoint.url) as staging:

@@ -29,6 +29,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.types import StructType
 
+from statecore.queries import with_partitions
 from tests.spark.queries.processors import OUTPUT, TTL_MS, EveryState, EveryStateInPandas, count_until_idle
 
 # --------------------------------------------------------------------------------------------------------- providers
@@ -468,6 +469,7 @@ def run(
     sink: str = "batches",
     output: str | None = None,
     kill: Kill | None = None,
+    wanted: int | None = None,
     **conf: Any,
 ) -> Path:
     """Add batches to the input and run a query over all that its checkpoint has not read yet, one file in a batch.
@@ -483,6 +485,7 @@ def run(
         sink: ``batches`` (see ``outputs``), ``file`` (Spark's own file sink) or ``noop``.
         output: Name of the folder for output; None takes that of the checkpoint.
         kill: Where to end the query with a batch that is not committed.
+        wanted: State partitions that it is started with, by ``with_partitions``.
         conf: More settings, ``__`` for a point.
 
     Returns:
@@ -500,7 +503,7 @@ def run(
     else:
         writer = writer.format("parquet" if sink == "file" else sink).option("path", str(folder))
     with _killed(kill):
-        query = writer.start()
+        query = (writer if wanted is None else with_partitions(writer, wanted)).start()
         try:
             query.awaitTermination()
         finally:
