@@ -18,6 +18,7 @@ def run(
     *,
     settings: Mapping[str, str] | None = None,
     until: Literal["available"] = "available",
+    from_savepoint: str | Path | None = None,
     folder: str | Path = ".statecore",
     name: str = "notebook",
 ) -> LocalRun:
@@ -32,6 +33,8 @@ def run(
             the workers by value.
         settings: The job's settings, ``job.settings`` in ``build``.
         until: ``"available"``: records that arrive while the job runs may be left to the next run.
+        from_savepoint: A savepoint or checkpoint that the job begins with, of this job or another one: a path or a URL.
+            It is not changed, nor is its job; rows of its epoch that no sink has yet are left to that job.
         folder: Where the catalog and, for each job, its checkpoints are kept. Delete it to begin anew, with the folders
             of the sinks.
         name: Name of the job within the folder.
@@ -42,8 +45,9 @@ def run(
     Raises:
         FunctionError: A function failed, or an output does not fit; what was committed before stays.
         GenerationClaimedError: Another process runs the job in this folder.
-        ConfigurationError: An argument, the job or the session is unusable.
-        StatecoreError: The job cannot run, or cannot continue from its newest epoch.
+        ConfigurationError: An argument, the job or the session is unusable, or the job has epochs and should begin with
+            a savepoint.
+        StatecoreError: The job cannot run, or cannot continue from its newest epoch or from the savepoint.
 
     """
     if until != "available":
@@ -59,4 +63,4 @@ def run(
     # Only here: importing statecore loads neither Spark nor the catalog.
     from statecore.runtime.local import run_available
 
-    return run_available(build, name=name, settings=settings or {}, folder=folder)
+    return run_available(build, name=name, settings=settings or {}, folder=folder, from_savepoint=from_savepoint)

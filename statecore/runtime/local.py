@@ -26,9 +26,11 @@ from statecore.runtime.driver.available import run_until_available
 from statecore.runtime.driver.generation import job_session
 from statecore.runtime.driver.query_settings import session_settings
 from statecore.runtime.job import Job, described
-from statecore.snapshot.checkpoints import CheckpointStore
+from statecore.snapshot.checkpoints import CheckpointStore, open_savepoint
 from statecore.snapshot.job_files import keep_job_file
 from statecore.snapshot.manifest import Manifest
+from statecore.snapshot.published import unpublished_sinks
+from statecore.snapshot.resume_point import known_generation
 from statecore.storage import open_store
 
 if TYPE_CHECKING:
@@ -68,7 +70,9 @@ class LocalRun:
     savepoint: str | None
 
 
-def run_available(build: Build, *, name: str, settings: Mapping[str, str], folder: str | Path) -> LocalRun:
+def run_available(
+    build: Build, *, name: str, settings: Mapping[str, str], folder: str | Path, from_savepoint: str | Path | None
+) -> LocalRun:
     """Run a job over what is available; see ``statecore.run``."""
     check_name("job", name)
     root = Path(folder).resolve()
@@ -89,6 +93,8 @@ def run_available(build: Build, *, name: str, settings: Mapping[str, str], folde
             parallelism=parallelism,
             max_parallelism=_max_parallelism(catalog.jobs, name, parallelism),
         )
+        if from_savepoint is not None:
+            _begin_with(str(from_savepoint), catalog.jobs, name, parallelism)
 
         def load(job: JobRecord, checkpoints: CheckpointStore, directory: Path) -> tuple[Path, Job]:
             copy = directory / artifact.name
@@ -166,6 +172,33 @@ def _max_parallelism(jobs: Jobs, name: str, parallelism: int) -> int:
         return jobs.get(name).max_parallelism
     except UnknownJobError:
         return default_max_parallelism(parallelism)
+
+
+def _begin_with(savepoint: str, jobs: Jobs, name: str, parallelism: int) -> None:
+    """Let a job without epochs begin with a savepoint.
+
+    Raises:
+        ConfigurationError: It has epochs.
+        StatecoreError: The savepoint cannot be read.
+
+    """
+    own = CheckpointStore.at(jobs.get(name).store)
+    if (newest := own.newest()) is not None:
+        raise ConfigurationError(
+            f"found epoch {newest.epoch} of job {name!r} in {own.files.url}; expected none, because the job should "
+            f"begin with {savepoint}; leave from_savepoint out to go on from that epoch, or name another folder or job"
+        )
+    opened = open_savepoint(savepoint)
+    asked = opened.manifest
+    if waiting := unpublished_sinks(opened.store, asked):
+        log.warning("rows of epoch %d of job %s that its sinks %s lack are left to it", asked.epoch, asked.job, waiting)
+    jobs.set_desired(
+        name,
+        parallelism=min(parallelism, asked.max_parallelism),
+        max_parallelism=asked.max_parallelism,
+        start_from=opened.store.describe(opened.path),
+        start_after=known_generation(own, None, asked),
+    )
 
 
 def _claimed(generations: Generations, name: str) -> GenerationRecord:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 import statecore
 from statecore import KeyedProcessFunction, ValueStateDescriptor
 from statecore.catalog import Catalog
-from statecore.errors import FunctionError, StateMigrationError
+from statecore.errors import ConfigurationError, FunctionError, StateMigrationError
 from statecore.runtime import Job, ParquetSink, read_savepoint
 from tests.support.bench import JOB, Bench
 from tests.support.jobs import idle, reminders, totals
@@ -51,6 +52,32 @@ def test_a_run_ends_when_nothing_is_available_and_the_next_one_continues(local: 
     # The first savepoint still holds what was there then.
     counts = read_savepoint(spark, first.savepoint, "totals", "newest").collect()
     assert max(n for row in counts for n in row.value) == 199
+
+
+def test_a_savepoint_is_tried_apart_from_its_job(local: Bench, spark: Any) -> None:
+    local.feed(120)
+    first = run(local)
+    local.feed(80)
+    store = local.store
+    before = {path: path.read_bytes() for path in store.rglob("*") if path.is_file()}
+    given = {"input": str(local.input), "output": str(local.input.parent / "tried")}
+    tried = partial(statecore.run, totals.build, settings=given, folder=local.input.parent / "trial", name="trial")
+    ended = tried(from_savepoint=first.savepoint)
+    # It has the savepoint's records, and has read only what came later.
+    assert (ended.epochs, ended.rows) == (1, 80)
+    assert {path: path.read_bytes() for path in store.rglob("*") if path.is_file()} == before
+    with pytest.raises(ConfigurationError, match=r"found epoch \d of job 'trial' .*; leave from_savepoint out"):
+        tried(from_savepoint=first.savepoint)
+    assert tried().rows == 0
+    # The job itself goes on as if nobody had tried, and both have the same state.
+    second = run(local)
+    assert second.rows == 80
+    local.assert_exact(spark)
+    of_trial, of_job = (
+        sorted(map(str, read_savepoint(spark, str(each.savepoint), "totals", "total").collect()))
+        for each in (ended, second)
+    )
+    assert of_trial == of_job and of_job
 
 
 def test_a_run_may_find_records_of_only_one_of_two_transformed_sources(local: Bench) -> None:
