@@ -155,6 +155,23 @@ class StateFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceTime:
+    """Event time of a source after an epoch.
+
+    Attributes:
+        watermark_ms: Its watermark: its newest event time, less its lateness and a millisecond; None before its first
+            record with event time.
+        idle: Whether the job's watermark goes on without it.
+        moved_ms: When its watermark last moved, as the commit of an epoch; None if not since the driver started.
+
+    """
+
+    watermark_ms: int | None
+    idle: bool = False
+    moved_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class EpochRecord:
     """Metrics of one committed epoch.
 
@@ -175,7 +192,8 @@ class EpochRecord:
         state_bytes: Size of all state files of its manifest, each counted once.
         publish_ms: Milliseconds of publishing by sink, for sinks with outputs; empty in epochs of an earlier release.
         state: State of each stateful operator of a query of Spark's own.
-        watermark_ms: Its event-time watermark; None without one, and for a job of statecore.
+        watermark_ms: Its event-time watermark; None without one.
+        source_times: Event time of each source that has event time; empty for a query of Spark's own.
         source_rows: Rows that it read, by source.
         sink_rows: Rows that it published, by sink, for sinks with outputs; empty for a query of Spark's own.
 
@@ -204,8 +222,18 @@ class EpochRecord:
     publish_ms: dict[str, float] = field(default_factory=dict)
     state: tuple[StateFigures, ...] = ()
     watermark_ms: int | None = None
+    source_times: dict[str, SourceTime] = field(default_factory=dict)
     source_rows: dict[str, int] = field(default_factory=dict)
     sink_rows: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def held_by(self) -> str | None:
+        """The source that holds the watermark back: the one furthest behind of several that are not idle."""
+        active = {name: each.watermark_ms for name, each in self.source_times.items() if not each.idle}
+        if len(active) < 2:
+            return None
+        # One without a record yet is behind all others.
+        return min(active, key=lambda name: (active[name] is not None, active[name] or 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,6 +231,7 @@ epochs = Table(
     Column("publish_ms", JSON, nullable=False),
     Column("state", JSON, nullable=False),
     Column("watermark_ms", BigInteger),
+    Column("source_times", JSON, nullable=False),
     Column("source_rows", JSON, nullable=False),
     Column("sink_rows", JSON, nullable=False),
     Index(None, "job", "committed_ms"),

@@ -9,7 +9,7 @@ import msgspec
 from rich.filesize import decimal
 from rich.markup import escape
 
-from statecore.catalog import Catalog, RescaleRunRecord, SourceTopics, StateFigures
+from statecore.catalog import Catalog, EpochRecord, RescaleRunRecord, SourceTopics, StateFigures
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, lag, print_json, utc, waiting
 from statecore.operations.kinds import kind_of
@@ -87,8 +87,8 @@ def _lines(status: JobStatus) -> Iterator[tuple[str, str]]:
     for source in () if status.topics is None else status.topics.sources:
         yield f"topics of {escape(source.name)}", escape(_topics(source, status.now_ms))
     yield "lag", lag(status.waiting) if runs else NOTHING
-    if figures.epoch is not None and figures.epoch.watermark_ms is not None:
-        yield "watermark", f"{utc(figures.epoch.watermark_ms)} UTC"
+    if figures.epoch is not None and (figures.epoch.watermark_ms is not None or figures.epoch.source_times):
+        yield "watermark", escape(_watermark(status, figures.epoch))
     for each in () if figures.epoch is None else figures.epoch.state:
         yield f"state of {escape(each.operator)}", _state(each)
     yield "newest epoch", _epoch(status)
@@ -118,6 +118,27 @@ def _topics(source: SourceTopics, now_ms: int) -> str:
         f"{waiting:,} records wait in {len(partitions)} partitions{oldest}; most, {fullest.records:,}, in "
         f"{fullest.topic}-{fullest.partition}: {times:.1f} times the average"
     )
+
+
+def _watermark(status: JobStatus, epoch: EpochRecord) -> str:
+    """Return the job's event time, the source that holds it back, and those that it goes on without."""
+    parts = ["none yet" if epoch.watermark_ms is None else f"{utc(epoch.watermark_ms)} UTC"]
+    if epoch.held_by is not None:
+        time = epoch.source_times[epoch.held_by]
+        moved = (
+            "has not moved since the driver started"
+            if time.moved_ms is None
+            else f"last moved {_ago(status, time.moved_ms)}"
+        )
+        parts.append(
+            f"waits for the first record of {epoch.held_by}"
+            if time.watermark_ms is None
+            else f"held back by {epoch.held_by}, which {moved}"
+        )
+    idle = [name for name, time in epoch.source_times.items() if time.idle]
+    if idle:
+        parts.append(f"without {', '.join(idle)}, idle")
+    return "; ".join(parts)
 
 
 def _state(state: StateFigures) -> str:

@@ -265,6 +265,14 @@ class StateOfOperator(Answer):
     disk_bytes: int | None
 
 
+class SourceTime(Answer):
+    """Event time of a source; ``moved_ms`` is when its watermark last moved, None if not since the driver started."""
+
+    watermark_ms: int | None
+    idle: bool
+    moved_ms: int | None
+
+
 class JobAnswer(Answer):
     """How a job stands, its history, and what the user may do; lists have the newest first.
 
@@ -274,6 +282,7 @@ class JobAnswer(Answer):
         may_abort: Whether the user may abort a run.
         may_set_policy: Whether the user may turn the policy on and off.
         ui_url: Address of Spark's pages about the running driver; None without one.
+        held_by: The source that holds the watermark back, of several.
         partitions: Those with the most waiting first.
         partitions_total: How many there are; the page lists some.
 
@@ -291,6 +300,8 @@ class JobAnswer(Answer):
     partitions_total: int
     state: list[StateOfOperator]
     watermark_ms: int | None
+    held_by: str | None
+    source_times: dict[str, SourceTime]
     savepoints: list[Savepoint]
     rescales: list[RescaleRun]
     policy: Policy | None

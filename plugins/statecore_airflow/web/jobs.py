@@ -18,6 +18,7 @@ from statecore_airflow.web.answers import (
     Policy,
     RescaleRun,
     Savepoint,
+    SourceTime,
     StateOfOperator,
     TopicPartition,
 )
@@ -41,6 +42,7 @@ def get_job(name: JobName, catalog: CatalogDep, triggerable: Triggerable, is_cha
     status = job_status(catalog, catalog.jobs.get(name))
     partitions = _partitions(status.topics)
     backlog, epoch, policy = status.figures.backlog, status.figures.epoch, status.policy
+    times = {} if epoch is None else epoch.source_times
     return JobAnswer(
         now_ms=status.now_ms,
         desired_state=status.job.desired_state,
@@ -54,6 +56,8 @@ def get_job(name: JobName, catalog: CatalogDep, triggerable: Triggerable, is_cha
         partitions_total=len(partitions),
         state=[StateOfOperator.model_validate(each) for each in (epoch.state if epoch else ())],
         watermark_ms=None if epoch is None else epoch.watermark_ms,
+        held_by=None if epoch is None else epoch.held_by,
+        source_times={name: SourceTime.model_validate(each) for name, each in times.items()},
         savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints.of(name, limit=_LISTED)],
         rescales=[RescaleRun.model_validate(each) for each in catalog.runs.of(name, limit=_LISTED)],
         policy=None if policy is None else Policy.model_validate(policy),

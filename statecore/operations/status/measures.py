@@ -108,6 +108,19 @@ def _per_operator(read: Callable[[StateFigures], float | None]) -> Callable[[Job
     return points
 
 
+def _watermarks(job: JobSample) -> Iterator[Point]:
+    epoch = job.status.figures.epoch
+    for name, time in () if epoch is None else epoch.source_times.items():
+        if time.watermark_ms is not None:
+            yield time.watermark_ms / 1000, {"source": name}
+
+
+def _idle(job: JobSample) -> Iterator[Point]:
+    epoch = job.status.figures.epoch
+    for name, time in () if epoch is None else epoch.source_times.items():
+        yield float(time.idle), {"source": name}
+
+
 def _per_partition(job: JobSample) -> Iterator[Point]:
     topics = job.status.topics
     for source in () if topics is None else topics.sources:
@@ -195,8 +208,14 @@ JOB_MEASURES = (
         _per_operator(lambda state: state.disk_bytes),
     ),
     Measure(
-        "statecore.job.watermark.timestamp", "s", "Event-time watermark of a query",
+        "statecore.job.watermark.timestamp", "s", "Event-time watermark of the job",
         _of_epoch(lambda epoch: None if epoch.watermark_ms is None else epoch.watermark_ms / 1000),
+    ),
+    Measure(
+        "statecore.job.source.watermark.timestamp", "s", "Event-time watermark of a source", _watermarks,
+    ),
+    Measure(
+        "statecore.job.source.idle", "", "1 if the job's watermark goes on without a source, else 0", _idle,
     ),
     Measure(
         "statecore.job.memory.ratio", "", "Share of its memory that the fullest worker used in the newest epoch",

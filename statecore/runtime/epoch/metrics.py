@@ -20,6 +20,7 @@ from statecore.catalog import (
     KeyGroupsRecord,
     OperatorFigures,
     SourceBacklog,
+    SourceTime,
     SystemClock,
 )
 from statecore.runtime.backlog.monitor import BacklogMonitor
@@ -48,6 +49,7 @@ class EpochRecorder:
     def __init__(self, catalog: Catalog, backlog: BacklogMonitor) -> None:
         self._catalog = catalog
         self._backlog = backlog
+        self._times: dict[str, SourceTime] = {}
         self._waiting: queue.Queue[_Figures | None] = queue.Queue(_MOST_WAITING)
         self._thread = threading.Thread(target=self._run, name="statecore-metrics", daemon=True)
         self._thread.start()
@@ -55,7 +57,8 @@ class EpochRecorder:
     def committed(self, report: EpochReport) -> None:
         """Record an epoch soon; never raises."""
         try:
-            self._waiting.put_nowait(_figures(report, self._backlog.committed(report.manifest)))
+            self._times = _source_times(self._times, report)
+            self._waiting.put_nowait(_figures(report, self._backlog.committed(report.manifest), self._times))
         except Exception:
             log.exception("the figures of epoch %d are not recorded", report.manifest.epoch)
 
@@ -78,7 +81,12 @@ class EpochRecorder:
         skew_ms = self._catalog.now_ms() - SystemClock().now_ms()
         if abs(skew_ms) < _SKEW_MS:
             return epoch
-        return replace(epoch, started_ms=epoch.started_ms + skew_ms, committed_ms=epoch.committed_ms + skew_ms)
+        times = {
+            name: each if each.moved_ms is None else replace(each, moved_ms=each.moved_ms + skew_ms)
+            for name, each in epoch.source_times.items()
+        }
+        started_ms, committed_ms = epoch.started_ms + skew_ms, epoch.committed_ms + skew_ms
+        return replace(epoch, started_ms=started_ms, committed_ms=committed_ms, source_times=times)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +98,21 @@ class _Figures:
     key_groups: Sequence[KeyGroupsRecord]
 
 
-def _figures(report: EpochReport, backlog: tuple[SourceBacklog, ...]) -> _Figures:
+def _source_times(before: Mapping[str, SourceTime], report: EpochReport) -> dict[str, SourceTime]:
+    """Return the event time of the sources after an epoch; ``before`` is that after the epoch before."""
+    times = {}
+    for name, stream in report.source_times.items():
+        known = before.get(name)
+        # The first epoch of a driver is compared with none: a record may have moved it.
+        moved = known.watermark_ms != stream.watermark_ms if known else bool(report.source_rows.get(name))
+        moved_ms = report.manifest.committed_ms if moved else known.moved_ms if known else None
+        times[name] = SourceTime(stream.watermark_ms, stream.idle, moved_ms)
+    return times
+
+
+def _figures(
+    report: EpochReport, backlog: tuple[SourceBacklog, ...], source_times: Mapping[str, SourceTime]
+) -> _Figures:
     manifest = report.manifest
     epoch = EpochRecord(
         job=manifest.job,
@@ -114,6 +136,8 @@ def _figures(report: EpochReport, backlog: tuple[SourceBacklog, ...]) -> _Figure
         state_rows=manifest.state_rows,
         state_bytes=manifest.state_bytes,
         publish_ms=dict(report.publish_ms),
+        watermark_ms=manifest.watermark_ms,
+        source_times=dict(source_times),
         source_rows=dict(report.source_rows),
         sink_rows=manifest.rows_of_sinks,
     )

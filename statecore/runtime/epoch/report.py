@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from statecore.model.watermarks import StreamTime
 from statecore.runtime.epoch.sources_read import SourcesRead
 from statecore.runtime.messages import SubtaskCommit
 from statecore.runtime.worker.memory import NEARLY_FULL
@@ -49,6 +50,7 @@ class EpochReport:
         late_rows: Rows at or behind the watermark that applied to the epoch, per source with event time.
         publish_ms: Duration of publishing in each sink that had outputs.
         source_rows: Rows read, per source.
+        source_times: Event time of each source that has event time.
 
     """
 
@@ -63,12 +65,17 @@ class EpochReport:
     late_rows: Mapping[str, int]
     publish_ms: Mapping[str, float]
     source_rows: Mapping[str, int]
+    source_times: Mapping[str, StreamTime]
 
 
 def epoch_report(
-    manifest: Manifest, commits: Mapping[str, Sequence[SubtaskCommit]], timing: Timing, read: SourcesRead
+    manifest: Manifest,
+    commits: Mapping[str, Sequence[SubtaskCommit]],
+    timing: Timing,
+    read: SourcesRead,
+    idle: Collection[str],
 ) -> EpochReport:
-    """Return the figures of an epoch; warn about a worker whose memory is nearly full."""
+    """Return the figures of an epoch after which some sources are idle; warn about a worker whose memory is full."""
     every = [commit for of_operator in commits.values() for commit in of_operator]
     phases = {"run": _ms(timing.run_s), "commit": _ms(timing.commit_s), "publish": _ms(timing.publish_s)}
     phases["read"] = max(0, phases["run"] - sum(max(map(_took_ms, each)) for each in commits.values()))
@@ -91,6 +98,7 @@ def epoch_report(
         late_rows=read.late_rows,
         publish_ms=timing.publish_ms,
         source_rows=read.rows_of,
+        source_times=read.times(idle),
     )
 
 

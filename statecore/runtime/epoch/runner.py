@@ -137,7 +137,7 @@ class EpochRunner:
         self._advance(manifest, encoded)
         done_s = time.monotonic()
         timing = Timing(int(started * 1000), ran_s - clock, committed_s - ran_s, done_s - committed_s, publish_ms)
-        report = epoch_report(manifest, ran.commits, timing, ran.read)
+        report = epoch_report(manifest, ran.commits, timing, ran.read, idle)
         self._gate.committed(report)
         self._recorder.committed(report)
         self._upkeep.committed(manifest)

@@ -66,8 +66,12 @@ class SourcesRead:
             idle: The sources that are idle.
 
         """
+        return combined_watermark(before, list(self.times(idle).values()))
+
+    def times(self, idle: Collection[str]) -> dict[str, StreamTime]:
+        """Return the event time of each source that has event time; ``idle`` are the sources that are idle."""
         timed = [source for source in self._sources if source.event_time is not None]
-        return combined_watermark(before, [StreamTime(self._stands(each), each.name in idle) for each in timed])
+        return {source.name: StreamTime(self._stands(source), source.name in idle) for source in timed}
 
     def positions(self, positions: Sequence[tuple[str, ...]]) -> tuple[SourcePositions, ...]:
         """Return the manifest's record of the sources; positions are in the order of the sources."""

@@ -18,6 +18,7 @@ from statecore.catalog import (
     KeyGroupsRecord,
     OperatorFigures,
     SourceBacklog,
+    SourceTime,
     SourceTopics,
     SubtasksRecord,
     TopicsRecord,
@@ -46,6 +47,8 @@ EPOCH = EpochRecord(
     backlog=(FILES, RULES),
     late_rows={"flights": 3},
     publish_ms={"seen": 19.5},
+    watermark_ms=150,
+    source_times={"in": SourceTime(150, moved_ms=200), "rules": SourceTime(None, idle=True)},
     source_rows={"in": 100, "rules": 0},
     sink_rows={"seen": 7},
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.support.alone import history
-from tests.support.bench import Bench
+from tests.support.bench import JOB, Bench
 from tests.support.jobs import idle
 from tests.support.waiting import wait
 
@@ -42,3 +42,11 @@ def test_timers_fire_past_an_idle_source_and_wait_for_one_that_has_records(spark
         wait(lambda: bench.published("due", OUTPUT) == due(*range(40, 60), *range(100, 169)), "it to go on again")
     held = [each.watermark_ms for each in history(bench) if each.rows_total >= 60]
     assert held[0] == 58_999, "a source with records holds event time back"
+    # What people are shown: who held time back, and who was left out then.
+    epochs = bench.catalog.epochs.of(JOB)
+    assert epochs[0].held_by == "quiet" and not epochs[0].source_times["quiet"].idle
+    left_out = next(each for each in epochs if each.source_times["quiet"].idle)
+    assert (left_out.held_by, left_out.watermark_ms) == (None, 138_999)
+    quiet, busy = left_out.source_times["quiet"], left_out.source_times["busy"]
+    assert (quiet.watermark_ms, busy.watermark_ms) == (58_999, 138_999)
+    assert quiet.moved_ms is not None and quiet.moved_ms < left_out.committed_ms

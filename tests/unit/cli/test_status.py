@@ -18,6 +18,7 @@ from statecore.catalog import (
     LeaseRecord,
     RescaleRunRecord,
     SourceBacklog,
+    SourceTime,
     SourceTopics,
     StepTimes,
     SystemClock,
@@ -65,6 +66,45 @@ def busy(catalog: Catalog, job: str, monkeypatch: pytest.MonkeyPatch) -> str:
     catalog.runs.start("manual__1", job, reason="drain", **sizes)
     catalog.runs.mark_step("manual__1", "resize_cluster", started=True)
     return job
+
+
+@pytest.mark.parametrize(
+    ("watermark_ms", "times", "line"),
+    [
+        (1_000, {"in": SourceTime(1_000)}, "1970-01-01 00:00:01 UTC"),
+        (
+            1_000,
+            {"in": SourceTime(9_000), "slow [1]": SourceTime(1_000, moved_ms=-240_000)},
+            r"1970-01-01 00:00:01 UTC; held back by slow \[1\], which last moved 4 min\w* ago",
+        ),
+        (
+            1_000,
+            {"in": SourceTime(9_000), "old": SourceTime(1_000)},
+            ".*; held back by old, which has not moved since",
+        ),
+        (None, {"in": SourceTime(9_000), "new": SourceTime(None)}, "none yet; waits for the first record of new"),
+        (
+            9_000,
+            {"in": SourceTime(9_000), "quiet": SourceTime(1, idle=True)},
+            ".*UTC; without quiet, idle",
+        ),
+    ],
+)
+def test_the_source_that_holds_event_time_back_is_named(
+    catalog: Catalog, job: str, watermark_ms: int | None, times: dict[str, SourceTime], line: str
+) -> None:
+    now_ms = catalog.now_ms()
+    times = {
+        name: each if each.moved_ms is None else dataclasses.replace(each, moved_ms=now_ms + each.moved_ms)
+        for name, each in times.items()
+    }
+    catalog.generations.claim(job, log_path="")
+    catalog.epochs.record(
+        EpochRecord(job, 1, 0, 1, 2, 1, 1, now_ms, now_ms, 1, watermark_ms=watermark_ms, source_times=times)
+    )
+    assert re.search(rf"^ *watermark +{line}", run("status", job).stdout, re.MULTILINE)
+    newest = json.loads(run("status", job, "--json").stdout)["newest_epoch"]
+    assert newest["source_times"].keys() == times.keys()
 
 
 def test_everything_is_on_one_screen(catalog: Catalog, busy: str) -> None:

@@ -57,7 +57,19 @@ function drain({ backlog }) {
   return dataflow.growth > 0 ? `growing by ${count(dataflow.growth)} rows/s` : "steady";
 }
 
-function tiles({ job, sources }) {
+/** The job's event time, the source that holds it back, and those that it goes on without. */
+function watermarkWords({ watermark_ms: watermark, held_by: held, source_times: times }) {
+  const words = watermark === null ? [] : [make("span", { title: bothClocks(watermark) }, `; watermark ${utc(watermark)}`)];
+  if (held !== null && times[held].watermark_ms === null) words.push(`; waits for the first record of ${held}`);
+  else if (held !== null) {
+    const moved = times[held].moved_ms;
+    words.push(`; held back by ${held}, which `, ...(moved === null ? ["has not moved since the driver started"] : ["last moved ", age(moved)]));
+  }
+  const idle = Object.keys(times).filter((each) => times[each].idle);
+  return idle.length ? [...words, `; without ${idle.join(", ")}, idle`] : words;
+}
+
+function tiles({ job, sources, ...times }) {
   const measured = job.backlog_ms === null ? "never measured" : age(job.backlog_ms);
   const waits = [job.backlog?.oldest_age_ms ? `the oldest for ${since(job.backlog.oldest_age_ms)}` : null,
     job.backlog?.skew ? `fullest partition ${job.backlog.skew.toFixed(1)} times the average` : null].filter(Boolean).join(", ");
@@ -66,7 +78,7 @@ function tiles({ job, sources }) {
   return [
     tile("Rows per second", job.rows_per_second === null ? "–" : count(job.rows_per_second), "committed in the last minute"),
     tile("Backlog", backlogText(job.backlog), make("span", { title: perSource ?? "" }, drain(job) && `${drain(job)}; `, measured, [waits, perSource].filter(Boolean).map((each) => `; ${each}`).join(""))),
-    tile("Event-time lag", lagText(job.backlog), job.backlog_ms === null ? "never measured" : age(job.backlog_ms)),
+    tile("Event-time lag", lagText(job.backlog), make("span", {}, job.backlog_ms === null ? "never measured" : age(job.backlog_ms), ...watermarkWords(times))),
     tile("Newest epoch", job.epoch ? `#${job.epoch.epoch}` : "none yet", job.epoch ? make("span", {}, age(job.epoch.committed_ms), `, took ${milliseconds(job.epoch.duration_ms)}`) : ""),
     tile("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none", job.savepoint?.reason || (job.savepoint ? `epoch ${job.savepoint.epoch}` : "take one before any change")),
     isQuery(job)
@@ -164,7 +176,7 @@ function showJob(answer) {
   byId("condition").dataset.condition = colour(job);
   const well = job.condition === "stopped" ? "Stopped, as it should be; nothing to do." : "Healthy; nothing to do.";
   renew(byId("advice"), [job.findings, well], () => (job.findings.length ? job.findings.map((each) => finding(job.name, each)) : [make("p", {}, well)]));
-  renew(byId("tiles"), [job, answer.sources, dataflow?.drained_in_ms, dataflow?.growth], () => tiles(answer));
+  renew(byId("tiles"), [job, answer.sources, answer.source_times, dataflow?.drained_in_ms, dataflow?.growth], () => tiles(answer));
   byId("topics").hidden = !answer.partitions.length;
   byId("topics-shown").textContent = answer.partitions.length < answer.partitions_total ? `the ${answer.partitions.length} fullest of ${answer.partitions_total}` : "";
   renew(byId("partitions"), answer.partitions, () =>

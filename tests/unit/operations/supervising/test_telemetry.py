@@ -18,7 +18,7 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.parser import text_string_to_metric_families
 
-from statecore.catalog import Catalog, EpochRecord, SourceBacklog, SourceTopics, StateFigures, SystemClock
+from statecore.catalog import Catalog, EpochRecord, SourceBacklog, SourceTime, SourceTopics, StateFigures, SystemClock
 from statecore.cluster.ports import free_ports
 from statecore.errors import ConfigurationError
 from statecore.operations.status.finding import Alert
@@ -83,7 +83,9 @@ def full_scrape(catalog: Catalog, telemetry: Telemetry) -> Series:
     """A scrape in which no figure is unknown."""
     watch = Watch(catalog, telemetry.take, acts=lambda: True)
     watch.step()
-    commit(catalog, 8, state=(StateFigures("0 stateStoreSave", 40, 1_024, 2_048),), watermark_ms=60_500)
+    times = {"in": SourceTime(90_500), "quiet": SourceTime(60_500, idle=True), "new": SourceTime(None)}
+    state = (StateFigures("0 stateStoreSave", 40, 1_024, 2_048),)
+    commit(catalog, 8, state=state, watermark_ms=60_500, source_times=times)
     backlog = [
         SourceBacklog("in", 500, event_time_lag_ms=-1_500, oldest_age_ms=2_500),
         SourceBacklog("files", bytes=9, files=0),
@@ -118,6 +120,9 @@ def test_a_scrape_shows_each_figure_of_a_job(catalog: Catalog, full_scrape: Seri
     assert of(found, "epoch_duration_seconds_bucket", le="2.5") == 1
     assert of(found, "event_time_lag_seconds", source="in") == -1.5
     assert of(found, "watermark_timestamp_seconds") == 60.5
+    # A source without a record has no watermark, which is not the same as zero.
+    assert [of(found, "source_watermark_timestamp_seconds", source=each) for each in ("in", "new")] == [90.5, None]
+    assert [of(found, "source_idle", source=each) for each in ("in", "quiet", "new")] == [0, 1, 0]
     assert of(found, "backlog_records", source="in") == 500
     assert of(found, "backlog_partition_records", source="in", partition="orders-1") == 500
     assert of(found, "backlog_age_seconds", source="in") == 2.5

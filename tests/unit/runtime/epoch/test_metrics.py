@@ -7,10 +7,20 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
+import msgspec
 import pytest
 from sqlalchemy.engine import make_url
 
-from statecore.catalog import Catalog, HeavyKeyFigure, HeavyKeyGroupFigure, OperatorFigures, SystemClock
+from statecore.catalog import (
+    Catalog,
+    EpochRecord,
+    HeavyKeyFigure,
+    HeavyKeyGroupFigure,
+    OperatorFigures,
+    SourceTime,
+    SystemClock,
+)
+from statecore.model.watermarks import StreamTime
 from statecore.runtime.backlog.monitor import BacklogMonitor
 from statecore.runtime.epoch.metrics import EpochRecorder
 from statecore.runtime.epoch.report import EpochReport
@@ -23,7 +33,7 @@ JOB = manifest().job
 
 def report(epoch: int, **changes: str) -> EpochReport:
     made = manifest(epoch=epoch, operators=(), **changes)
-    return EpochReport(made, {}, 0, 5, 0, {}, 0.1, None, {}, {"seen": 2.5}, {"in": 3})
+    return EpochReport(made, {}, 0, 5, 0, {}, 0.1, None, {}, {"seen": 2.5}, {"in": 3}, {})
 
 
 @pytest.fixture
@@ -118,3 +128,40 @@ def test_an_epoch_that_cannot_be_recorded_costs_no_other(catalog: Catalog, caplo
     recorder.close()
     assert recorded(catalog) == [2]
     assert "the figures of epoch 1 could not be recorded" in caplog.text
+
+
+def test_a_source_keeps_the_time_at_which_its_watermark_moved(catalog: Catalog) -> None:
+    recorder = EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))
+    now_ms = SystemClock().now_ms()
+    # The first epoch read only from "a"; "c" has no record yet.
+    seen: list[tuple[tuple[int | None, ...], dict[str, int]]]
+    seen = [((10, 5, None), {"a": 3}), ((20, 5, None), {"a": 1}), ((20, 9, None), {}), ((20, 9, None), {})]
+    for number, (stands, rows) in enumerate(seen):
+        times = {name: StreamTime(at, idle=name == "b") for name, at in zip("abc", stands, strict=True)}
+        made = replace(report(number), source_rows=rows, source_times=times)
+        committed = msgspec.structs.replace(made.manifest, committed_ms=now_ms + number)
+        recorder.committed(replace(made, manifest=committed))
+    recorder.close()
+    epochs = catalog.epochs.of(JOB)
+    moved = [[time.moved_ms and time.moved_ms - now_ms for time in each.source_times.values()] for each in epochs]
+    assert moved == [[0, None, None], [1, None, None], [1, 2, None], [1, 2, None]]
+    assert epochs[-1].source_times["b"] == SourceTime(9, idle=True, moved_ms=now_ms + 2)
+    assert epochs[-1].held_by == "c"
+
+
+@pytest.mark.parametrize(
+    ("times", "held_by"),
+    [
+        ({}, None),
+        ({"a": SourceTime(1)}, None),
+        ({"a": SourceTime(1), "b": SourceTime(2)}, "a"),
+        ({"a": SourceTime(1, idle=True), "b": SourceTime(2)}, None),
+        ({"a": SourceTime(1, idle=True), "b": SourceTime(3), "c": SourceTime(2)}, "c"),
+        ({"a": SourceTime(-5), "b": SourceTime(None)}, "b"),
+        ({"a": SourceTime(1, idle=True), "b": SourceTime(2, idle=True)}, None),
+    ],
+)
+def test_the_source_that_is_furthest_behind_holds_event_time_back(
+    times: dict[str, SourceTime], held_by: str | None
+) -> None:
+    assert EpochRecord(JOB, 1, 1, 1, 1, 0, 0, 0, 0, 0, source_times=times).held_by == held_by

@@ -14,7 +14,7 @@ def took(load_ms: int, read_ms: int, process_ms: int, write_ms: int) -> SubtaskC
 
 
 def report(run_s: float, **operators: list[SubtaskCommit]) -> EpochReport:
-    return epoch_report(manifest(), operators, Timing(0, run_s, 0.02, 0.1, {}), SourcesRead(Job(), {}, (), {}))
+    return epoch_report(manifest(), operators, Timing(0, run_s, 0.02, 0.1, {}), SourcesRead(Job(), {}, (), {}), ())
 
 
 def test_what_the_longest_subtask_of_each_of_two_chained_operators_leaves_of_the_run_is_reading() -> None:

@@ -95,6 +95,8 @@ def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
     expect(partitions.first).to_contain_text("flights-0")
     backlog = page.locator(".tile", has_text="Backlog")
     expect(backlog).to_contain_text(re.compile(r"the oldest for \d+ .*fullest partition 1\.5 times the average"))
+    event_time = page.locator(".tile", has_text="Event-time lag")
+    expect(event_time).to_contain_text(re.compile(r"; watermark 20.*; held back by rules, which last moved .* ago"))
     # Free text is not rendered as markup.
     expect(page.locator("#rescales")).to_contain_text(MARKUP)
     assert page.locator("#rescales b").count() == 0
