@@ -24,6 +24,7 @@ from tests.support.processes import naming
 from tests.support.published import published_files
 from tests.support.waiting import wait
 from tests.support.wheel import Installed, build, install
+from tests.unit.docs.test_code_blocks import BLOCKS
 from tests.unit.docs.test_readme import block
 
 JOB = "orders"
@@ -132,24 +133,32 @@ def test_the_first_job_of_the_readme_runs_from_a_wheel_through_a_live_rescale_to
     def statecore(*arguments: str) -> str:
         return installed.run(str(installed.python.parent / "statecore"), *arguments, STATECORE_CATALOG=url)
 
+    def shown(begins: str) -> None:
+        """Run a block of the README as a reader does, in the shell that has the catalog."""
+        (code,) = (each.code for each in BLOCKS if each.page == REPO / "README.md" and each.code.startswith(begins))
+        installed.run("bash", "-ec", code.replace("kill %1\n", ""), STATECORE_CATALOG=url)
+
     settings = started.jobs.get(JOB).settings
     source, sink = Path(settings["input"]), Path(settings["output"])
 
+    shown('echo \'{"customer"')
+    of_ann = Counter({("ann", 1, 250): 1})
     feed(source, range(400))
-    wait(lambda: published(sink) == totals(range(400)), "the first 400 orders")
+    wait(lambda: published(sink) == of_ann + totals(range(400)), "the first 400 orders")
     program = str(installed.site / "statecore" / "runtime" / "programs" / "stream.py")
     # A child of the driver has its command line until it runs a program of its own.
     pythons = [each for each in naming(psutil.process_iter(), program) if each.name() != "java"]
     driver = min(pythons, key=psutil.Process.create_time)
     assert str(REPO) not in driver.environ().get("PYTHONPATH", "").split(os.pathsep)
 
-    statecore("rescale", JOB, "--parallelism", "4")
+    shown("statecore rescale")
     feed(source, range(400, 1000))
-    wait(lambda: published(sink) == totals(range(1000)), "the other 600")
+    wait(lambda: published(sink) == of_ann + totals(range(1000)), "the other 600")
     assert started.jobs.get(JOB).parallelism == 4
     newest = started.generations.newest(JOB)
     assert newest is not None and newest.generation == 1, "a live rescale does not restart the driver"
 
-    savepoint = statecore("stop", JOB).strip()
+    shown("statecore stop")
+    (savepoint,) = (each.path for each in started.savepoints.of(JOB))
     assert "parallelism 4" in " ".join(statecore("savepoint", "show", savepoint).split())
-    assert published(sink) == totals(range(1000))
+    assert published(sink) == of_ann + totals(range(1000))
