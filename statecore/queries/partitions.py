@@ -5,18 +5,21 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CheckpointRefusedError, ConfigurationError
 from statecore.model.key_groups import MAX_KEY_GROUPS
-from statecore.queries.copying.replacing import before, copy_of, discard, replace, resume
-from statecore.queries.reading.checkpoint import newest_batches, open_checkpoint
-from statecore.queries.reading.files import canonical_url
+from statecore.queries.copying.replacing import alone_at, before, copy_of, discard, replace, require_replaceable
+from statecore.queries.job.query_file import Build
+from statecore.queries.reading.checkpoint import SparkCheckpoint, newest_batches, open_checkpoint, read_offsets
+from statecore.queries.reading.files import canonical_url, is_local
 from statecore.queries.rescale import rescale
 from statecore.runtime.driver.query_settings import session_settings
 from statecore.storage import open_store
@@ -24,33 +27,38 @@ from statecore.storage.urls import normal_url
 
 log = logging.getLogger(__name__)
 
+# Threads of one session share its settings.
+_session_lock = threading.Lock()
+
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _LOCATION, _NAME = "checkpointLocation", "queryName"
 _FOLDER = "spark.sql.streaming.checkpointLocation"
 _FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+_REFUSAL, _SHOWN_LINES = "error: ", 20
 _S3 = ("s3://", "s3a://", "s3n://")
 # A program that spark-submit started has the way to its own JVM in its environment.
 _GATEWAY, _SUBMIT = "PYSPARK_GATEWAY", "PYSPARK_SUBMIT_ARGS"
 
 
 def with_partitions(writer: DataStreamWriter, partitions: int) -> DataStreamWriter:
-    """Return a writer whose query has so many state partitions from its start on.
+    """Return a writer whose query has this number of state partitions from its start on.
 
     A query that begins gets them as it would from ``spark.sql.shuffle.partitions``. For one whose checkpoint has
     another number, ``start`` first makes a copy of the checkpoint with this number, proves it as ``statecore checkpoint
-    rescale`` does, with a trial restart of this very query where Spark runs on this machine, and puts it in the
-    checkpoint's place. What the checkpoint was lies beside it, in ``.NAME.statecore-before``, until the next change.
-    With the right number ``start`` only reads a few small files.
+    rescale`` does, with a trial restart of this very query where Spark runs on this machine, and exchanges the two in
+    one step: a kill leaves the previous checkpoint or the new one. The previous one stays beside it, in
+    ``.NAME.statecore-before``, until the next change. With the right number ``start`` only reads a few small files.
 
-    One program at a time may run the query, as always. A kill leaves the checkpoint as it was, with the new number, or
-    one that Spark refuses to start from, which the next ``start`` of such a writer completes.
+    One program at a time may run the query, as always.
 
     Args:
         writer: A query that is not started: ``df.writeStream`` with its sink and its checkpoint.
         partitions: Number of state partitions.
 
     Returns:
-        A writer to call ``start`` or ``toTable`` on; its options may still be changed.
+        A writer to call ``start`` or ``toTable`` on; its options may still be changed. Both raise CheckpointError as
+        ``rescale`` does, and for a checkpoint in S3, on a mount point or on a file system without an atomic exchange;
+        the checkpoint is as it was then.
 
     Raises:
         ConfigurationError: The writer is that of Spark Connect, or the number is out of bounds.
@@ -72,7 +80,7 @@ class _Partitioned(DataStreamWriter):
     """A writer that looks at its checkpoint before it starts its query."""
 
     def __init__(self, writer: DataStreamWriter, partitions: int) -> None:
-        # The same writer for Spark: what it was given counts.
+        # Shares the JVM's writer, so options apply to both.
         vars(self).update(vars(writer))
         self._partitions = partitions
 
@@ -113,50 +121,67 @@ class _Partitioned(DataStreamWriter):
 
     @contextmanager
     def _at_partitions(self) -> Iterator[None]:
-        self._prepare(self._location())
-        with session_settings(self._spark, {_PARTITIONS: str(self._partitions)}):
-            yield
+        location = self._location()
+        with alone_at(location) if is_local(location) else nullcontext():
+            if self._has_another_number(location):
+                self._change(location)
+            with _session_lock, session_settings(self._spark, {_PARTITIONS: str(self._partitions)}):
+                yield
 
-    def _prepare(self, location: str) -> None:
-        """Give the checkpoint its number of state partitions, if it has another one.
+    def _has_another_number(self, location: str) -> bool:
+        """Return whether the state in a checkpoint has another number of partitions.
+
+        Raises:
+            CheckpointRefusedError: It has another one after a first batch that is not committed.
+
+        """
+        store = open_store(normal_url(location))
+        committed, logged = newest_batches(store)
+        if committed is not None:
+            checkpoint = open_checkpoint(location)
+            return bool(checkpoint.operators) and checkpoint.partitions != self._partitions
+        number = None if logged is None else read_offsets(store, logged).conf.get(_PARTITIONS)
+        if number not in (None, str(self._partitions)):
+            raise CheckpointRefusedError(
+                f"found no committed batch in {location}, and a first one logged for {number} partitions; expected "
+                f"{self._partitions}, or a committed batch; start the query with {number} until it has committed a "
+                "batch, or remove the checkpoint if no sink has its rows"
+            )
+        return False
+
+    def _change(self, location: str) -> None:
+        """Give the state in a checkpoint its number of partitions.
 
         Raises:
             CheckpointError, StorageError: As for ``rescale``; the checkpoint is as it was.
 
         """
-        if resume(location):
-            log.warning("completed the replacement of the checkpoint %s, which was interrupted", location)
-        store = open_store(normal_url(location))
-        if not any(batch is not None for batch in newest_batches(store)):
-            return
         checkpoint = open_checkpoint(location)
-        if not checkpoint.operators or checkpoint.partitions == self._partitions:
-            return
         if any(query.id == checkpoint.query_id for query in self._spark.streams.active):
             raise CheckpointRefusedError(
                 f"found the query of {location} running; expected it stopped, to give its state "
                 f"{self._partitions} partitions; stop it first"
             )
-        log.warning(
-            "gives the state in %s %d partitions in place of %d", location, self._partitions, checkpoint.partitions
-        )
+        require_replaceable(location)
+        log.warning("rescaling %s from %d to %d state partitions", location, checkpoint.partitions, self._partitions)
         discard(location)
-        self._copy(location, str(checkpoint.checkpoint_format))
-        replace(location)
-        log.warning("%s has %d state partitions; what it was is in %s", location, self._partitions, before(location))
-
-    def _copy(self, location: str, checkpoint_format: str) -> None:
-        spark, target = self._spark, copy_of(location)
-        if not spark.sparkContext._jsc.sc().isLocal():
+        target = str(copy_of(location))
+        if self._spark.sparkContext._jsc.sc().isLocal():
+            rescale(location, target, self._partitions, self._query(checkpoint), spark=self._spark)
+        else:
             _copy_alone(location, target, self._partitions)
-            return
-        mode = str(self._field("outputMode").toString()).lower()
+        replace(location)
+        log.warning("rescaled %s; the previous checkpoint is in %s", location, before(location))
 
-        def build(*_: object) -> DataStreamWriter:
-            return self._df.writeStream.outputMode(mode)
-
-        with session_settings(spark, {_FORMAT: checkpoint_format}):
-            rescale(location, target, self._partitions, build, spark=spark)
+    def _query(self, checkpoint: SparkCheckpoint) -> Build:
+        """Return the query for a trial restart, in a session of its own that has the settings of this one."""
+        spark, mode = self._spark, str(self._field("outputMode").toString()).lower()
+        session = SparkSession(spark.sparkContext, spark._jsparkSession.cloneSession())
+        session.conf.set(_FORMAT, str(checkpoint.checkpoint_format))
+        datasets: Any = spark._jvm.org.apache.spark.sql.classic.Dataset  # type: ignore[union-attr]
+        rows = datasets.ofRows(session._jsparkSession, self._df._jdf.queryExecution().analyzed())
+        frame = type(self._df)(rows, session)
+        return lambda *_: frame.writeStream.outputMode(mode)
 
     def _location(self) -> str:
         """Return the URL of the checkpoint, as Spark would find it.
@@ -187,7 +212,7 @@ class _Partitioned(DataStreamWriter):
         return str(found.get()) if found.isDefined() else None
 
     def _field(self, name: str) -> Any:
-        """Return what the writer keeps to itself in the JVM; Spark has no call that tells it."""
+        """Return a private field of the JVM's writer; Spark has no getter."""
         field = self._jwrite.getClass().getDeclaredField(name)
         field.setAccessible(True)
         return field.get(self._jwrite)
@@ -208,5 +233,9 @@ def _copy_alone(location: str, target: str, partitions: int) -> None:
         command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode:
-        reason = done.stderr.rpartition("error: ")[2].strip()
-        raise CheckpointRefusedError(reason or f"the copy of {location} ended with exit code {done.returncode}")
+        lines = done.stderr.splitlines()[-_SHOWN_LINES:]
+        refusals = [line.removeprefix(_REFUSAL) for line in lines if line.startswith(_REFUSAL)]
+        ended = (
+            f"found that the copy of {location} ended with exit code {done.returncode}; expected 0; its last output:\n"
+        )
+        raise CheckpointRefusedError(refusals[-1] if refusals else ended + "\n".join(lines))

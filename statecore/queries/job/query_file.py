@@ -113,7 +113,8 @@ def described(spark: SparkSession, build: Build, settings: Mapping[str, str]) ->
             f"found a DataFrame returned by build(spark, settings) that is not streaming; {_EXPECTED}; read the input "
             "with spark.readStream"
         )
-    if not isinstance(query, DataStreamWriter | DataFrame):
+    # A job's number of state partitions is the catalog's: with_partitions would change the checkpoint behind it.
+    if not (type(query) is DataStreamWriter or isinstance(query, DataFrame)):
         raise QueryDefinitionError(
             f"found {shortened(query)} returned by build(spark, settings); {_EXPECTED}; return the query"
         )
@@ -127,12 +128,12 @@ def _nothing_started() -> Iterator[None]:
     def refuse(*_: object, **__: object) -> NoReturn:
         raise QueryDefinitionError(_STARTS)
 
-    starts = ("start", "toTable")
-    kept = {name: getattr(DataStreamWriter, name) for name in starts}
+    writers = (DataStreamWriter, *DataStreamWriter.__subclasses__())
+    kept = [(writer, name, vars(writer)[name]) for writer in writers for name in ("start", "toTable")]
     try:
-        for name in starts:
-            setattr(DataStreamWriter, name, refuse)
+        for writer, name, _ in kept:
+            setattr(writer, name, refuse)
         yield
     finally:
-        for name, method in kept.items():
-            setattr(DataStreamWriter, name, method)
+        for writer, name, method in kept:
+            setattr(writer, name, method)

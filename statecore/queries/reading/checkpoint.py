@@ -28,7 +28,6 @@ from statecore.queries.reading.logs import (
     parse_offsets,
 )
 from statecore.queries.reading.operators import StatefulOperator, read_operators
-from statecore.queries.reading.replaced import refuse_replaced
 from statecore.storage import FileStore, open_store
 from statecore.storage.urls import normal_url
 
@@ -120,7 +119,6 @@ def open_checkpoint(url: str) -> SparkCheckpoint:
             f"found a copy in {store.url} that is not whole; expected a checkpoint; wait for the attempt that writes "
             "it, or repeat an interrupted one"
         )
-    refuse_replaced(store)
     for left in reversed(range(ATTEMPTS)):
         listed = _listed(store)
         try:

@@ -6,20 +6,19 @@ import logging
 import shutil
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import DataStreamWriter
 
-from statecore.errors import CheckpointRefusedError, ConfigurationError, NotProvenError
+from statecore.errors import CheckpointRefusedError, ConfigurationError, NotProvenError, QueryDefinitionError
 from statecore.queries import with_partitions
-from statecore.queries.copying import replacing
 from statecore.queries.copying.clone import clone
 from statecore.queries.copying.replacing import before, copy_of
+from statecore.queries.job.query_file import described
 from statecore.queries.reading.checkpoint import open_checkpoint
 from tests.spark.queries.cells import TWIN, assert_same_outputs, assert_same_state, tree
 from tests.spark.queries.streams import (
@@ -64,12 +63,12 @@ def test_a_query_goes_on_with_the_number_that_is_asked_for(
         assert_same_state(spark, stream, provider, tmp_path, TWIN, "ours", clocks=False)
         batch += 2
     # What it was before can be started, too.
-    assert open_checkpoint(before(str(ours))).partitions == 5
-    assert not Path(copy_of(str(ours))).exists()
+    assert open_checkpoint(str(before(str(ours)))).partitions == 5
+    assert not copy_of(str(ours)).exists()
     # The right number changes nothing.
     caplog.clear()
     run(spark, stream, tmp_path, (), provider, checkpoint="ours", wanted=3)
-    assert caplog.records == [] and open_checkpoint(before(str(ours))).partitions == 5
+    assert caplog.records == [] and open_checkpoint(str(before(str(ours)))).partitions == 5
 
 
 def test_a_batch_that_a_kill_left_pending_is_repeated_with_the_new_number(spark: SparkSession, tmp_path: Path) -> None:
@@ -88,34 +87,51 @@ def test_a_query_that_begins_gets_the_number_and_the_session_keeps_its_own(spark
     stream = BY_NAME["aggregation-update"]
     run(spark, stream, tmp_path, stream.batches(0, 1), partitions=7, wanted=3)
     assert open_checkpoint(str(tmp_path / TWIN)).partitions == 3
-    assert spark.conf.get(PARTITIONS) != "3"
-    assert not Path(before(str(tmp_path / TWIN))).exists()
+    assert not before(str(tmp_path / TWIN)).exists()
 
 
-def test_a_kill_leaves_a_checkpoint_that_spark_refuses_until_the_next_start(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_the_session_keeps_its_own_number_and_what_waits_for_a_query_waits_on(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
+    writer = writer_of(spark, tmp_path).option("checkpointLocation", str(tmp_path / "one"))
+    finish(with_partitions(writer, 3).start())
+    session = writer._spark
+    assert session.conf.get(PARTITIONS) == "2"
+    session.streams.resetTerminated()
+    rate = session.readStream.format("rate").load().groupBy("value").count().writeStream.outputMode("complete")
+    running = with_partitions(rate.format("noop").option("checkpointLocation", str(tmp_path / "two")), 2).start()
+    try:
+        finish_without(running)
+        again = with_partitions(writer_of(spark, tmp_path).option("checkpointLocation", str(tmp_path / "one")), 4)
+        changed = again.start()
+        assert changed.awaitTermination(120)
+        # The trial restart has ended in a session of its own: nothing here has.
+        assert session.streams.awaitAnyTermination(1) is False
+    finally:
+        running.stop()
+    assert open_checkpoint(str(tmp_path / "one")).partitions == 4
+
+
+def test_a_first_batch_that_is_not_committed_is_repeated_with_its_number(spark: SparkSession, tmp_path: Path) -> None:
     stream = BY_NAME["aggregation-update"]
-    run(spark, stream, tmp_path, stream.batches(0, 2))
-    clone(open_checkpoint(str(tmp_path / TWIN)), str(tmp_path / "ours"))
-    share_outputs(tmp_path, TWIN, "ours")
+    run(spark, stream, tmp_path, stream.batches(0, 1), wanted=3, kill=Kill(0, written=False))
+    with pytest.raises(CheckpointRefusedError, match=r"a first one logged for 3 partitions; expected 4"):
+        run(spark, stream, tmp_path, (), wanted=4)
+    run(spark, stream, tmp_path, (), wanted=3)
+    assert open_checkpoint(str(tmp_path / TWIN)).partitions == 3
 
-    def killed(*_: Any) -> None:
-        raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(replacing, "bring", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run(spark, stream, tmp_path, (), checkpoint="ours", wanted=4)
-    # Without the call, as a person would start it who knows nothing.
-    with pytest.raises(Py4JJavaError, match="No usable value for id"):
-        run(spark, stream, tmp_path, stream.batches(2, 3), checkpoint="ours")
-    assert not (tmp_path / "ours" / "offsets").exists()
-    run(spark, stream, tmp_path, (), checkpoint="ours", wanted=4)
-    assert "completed the replacement" in caplog.text
-    run(spark, stream, tmp_path, ())
-    assert open_checkpoint(str(tmp_path / "ours")).partitions == 4
-    assert_same_outputs(tmp_path, "ours")
+def test_a_query_file_starts_no_query_and_returns_none_that_changes_its_checkpoint(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    writer = writer_of(spark, tmp_path).option("checkpointLocation", str(tmp_path / "one"))
+    finish(writer.start())
+    contents = tree(tmp_path / "one")
+    builds: list[Any] = [lambda *_: with_partitions(writer, 3).start(), lambda *_: with_partitions(writer, 3)]
+    for build in builds:
+        with pytest.raises(QueryDefinitionError, match="expected a DataStreamWriter that is not started"):
+            described(spark, build, {})
+    assert tree(tmp_path / "one") == contents
 
 
 def writer_of(spark: SparkSession, place: Path, name: str = "aggregation-update") -> DataStreamWriter:
@@ -124,6 +140,12 @@ def writer_of(spark: SparkSession, place: Path, name: str = "aggregation-update"
     own = session(spark, HDFS, 2, stream.conf)
     source = own.readStream.schema(stream.schema).parquet(str(place / "in"))
     return stream.build(own, source).format("noop").trigger(availableNow=True)
+
+
+def finish_without(query: Any) -> None:
+    """Wait until a query that does not end has run a batch."""
+    while not query.recentProgress:
+        assert query.isActive
 
 
 def finish(query: Any) -> None:
@@ -145,11 +167,13 @@ def test_the_checkpoint_is_found_wherever_the_program_names_it(
         writer._spark.conf.set("spark.sql.streaming.checkpointLocation", str(place))
         finish(with_partitions(writer, 3).start(queryName="named"))
     elif way == "table":
-        table = with_partitions(writer.format("parquet").outputMode("append"), 3)
-        with pytest.raises(PySparkException):
-            # An aggregation cannot be appended; Spark says so, after the checkpoint was looked at.
-            table.toTable("nothing", checkpointLocation=str(location))
-        return
+        # Written beside the warehouse's other tables.
+        name, rows = f"t{uuid.uuid4().hex}", writer._df.sparkSession
+        appended = writer_of(spark, place, "windows-append").format("parquet").option("path", str(place / "table"))
+        try:
+            finish(with_partitions(appended, 3).toTable(name, checkpointLocation=str(location)))
+        finally:
+            rows.sql(f"DROP TABLE IF EXISTS {name}")
     else:
         named = {"option": str(location), "scheme": f"file:{location}", "relative": "named"}[way]
         if way == "relative":
@@ -184,8 +208,7 @@ def test_what_cannot_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     rate = spark.readStream.format("rate").load().groupBy("value").count().writeStream.outputMode("complete")
     running = rate.format("noop").option("checkpointLocation", str(tmp_path / "two")).start()
     try:
-        while not running.recentProgress:
-            assert running.isActive
+        finish_without(running)
         with pytest.raises(CheckpointRefusedError, match=r"found the query of .* running; .*stop it first"):
             with_partitions(rate, 3).start()
     finally:
