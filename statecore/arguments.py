@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from statecore.errors import JobDefinitionError, shortened
 
@@ -25,14 +25,14 @@ def require(argument: str, value: object, kind: type | tuple[type, ...], expecte
         raise _refusal(argument, value, expected)
 
 
-def require_names(argument: str, names: Iterable[object], expected: str) -> None:
+def require_names(argument: str, names: Collection[object], expected: str) -> None:
     """Check that an argument is a collection of strings; one string alone is none, although it has characters.
 
     Raises:
         JobDefinitionError: It is something else.
 
     """
-    if isinstance(names, str) or not isinstance(names, Iterable) or not all(isinstance(name, str) for name in names):
+    if isinstance(names, str) or not isinstance(names, Collection) or not all(isinstance(name, str) for name in names):
         raise _refusal(argument, names, expected)
 
 

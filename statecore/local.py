@@ -34,7 +34,8 @@ def run(
         settings: The job's settings, ``job.settings`` in ``build``.
         until: ``"available"``: records that arrive while the job runs may be left to the next run.
         from_savepoint: A savepoint or checkpoint that the job begins with, of this job or another one: a path or a URL.
-            It is not changed, nor is its job; rows of its epoch that no sink has yet are left to that job.
+            Its state and its job stay as they are; rows of its epoch that no sink has yet are left to that job. While
+            the run starts, it leaves a claim beside the savepoint, so it must be able to write there.
         folder: Where the catalog and, for each job, its checkpoints are kept. Delete it to begin anew, with the folders
             of the sinks.
         name: Name of the job within the folder.

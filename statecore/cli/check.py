@@ -37,7 +37,7 @@ def check(
     DriverSettings.from_conf(confs)
     path = absolute(job_file)
     source = read_source(path)
-    # What it refuses, it refuses sooner.
+    # Fails before Spark has started.
     check_job_file(path, source, settings, JOB_FILE)
     with telling("trying the job file on Spark"):
         savepoint = None if start_from is None else absolute(start_from)

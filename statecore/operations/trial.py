@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +16,7 @@ from statecore.cluster.spark_home import spark_environment
 from statecore.cluster.spark_submit import spark_submit
 from statecore.errors import JobDefinitionError
 from statecore.model.job_parts import Trial
+from statecore.operations.changes.upgrade import TRIAL_TIMEOUT_S
 from statecore.operations.kinds import QUERY_PROGRAMS
 from statecore.private_files import write_private
 from statecore.storage.workspaces import workspace
@@ -22,11 +24,36 @@ from statecore.storage.workspaces import workspace
 PROGRAM = Path(__file__).resolve().parents[1] / "runtime" / "programs" / "trial.py"
 """The program that spark-submit starts; as a file, because it takes no module."""
 
-_TIMEOUT_S = 300.0
+
+class _Way(NamedTuple):
+    """How a file is tried.
+
+    Attributes:
+        program: The program that spark-submit starts.
+        option: Its option for the file.
+        master: Where it runs.
+        timeout_s: How long it may take.
+        remedy: What to do when it takes longer.
+
+    """
+
+    program: Path
+    option: str
+    master: str
+    timeout_s: float
+    remedy: str
+
+
 _SHOWN_LINES = 20
 _REFUSAL = "error: "
-_MASTER = "local[1]"
 _CONF = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+
+
+_OF_JOBS = _Way(PROGRAM, "--job-file", "local[1]", 300.0, "let sources and functions wait for nothing")
+# A trial restart reads all state, as in an upgrade.
+_OF_QUERIES = _Way(
+    QUERY_PROGRAMS / "trial.py", "--query", "local[*]", TRIAL_TIMEOUT_S, "register it without --try, or on more cores"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +97,7 @@ def try_job_file(file: TriedFile, *, savepoint: str | None = None, store: str | 
         arguments = ["--scratch", str(folder / "scratch"), "--answer", str(answer)]
         arguments += [] if savepoint is None else ["--savepoint", savepoint]
         arguments += [] if store is None else ["--store", store]
-        _, output = _run(file, folder, PROGRAM, "--job-file", *arguments)
+        _, output = _run(file, folder, _OF_JOBS, *arguments)
         if not answer.exists():
             raise JobDefinitionError(f"found no answer from the trial of {file.artifact}; {_ending(output)}")
         trial = msgspec.json.decode(answer.read_bytes(), type=Trial)
@@ -92,22 +119,21 @@ def try_query_file(file: TriedFile, checkpoint: str) -> None:
 
     """
     with workspace("trial") as folder:
-        code, output = _run(file, folder, QUERY_PROGRAMS / "trial.py", "--query", "--checkpoint", checkpoint)
+        code, output = _run(file, folder, _OF_QUERIES, "--checkpoint", checkpoint)
     if code:
         refusal = next((line for line in reversed(output) if line.startswith(_REFUSAL)), None)
         told = None if refusal is None else refusal.removeprefix(_REFUSAL)
         raise JobDefinitionError(told or f"found that the trial of {file.artifact} failed; {_ending(output)}")
 
 
-def _run(file: TriedFile, folder: Path, program: Path, option: str, *arguments: str) -> tuple[int, list[str]]:
+def _run(file: TriedFile, folder: Path, way: _Way, *arguments: str) -> tuple[int, list[str]]:
     """Run a program on Spark over a copy of a file; return its exit code and the last lines of its output.
 
     Args:
         file: The file.
         folder: Where to keep the copy, and what may be secret.
-        program: The program.
-        option: The program's option for the file.
-        arguments: Its other arguments.
+        way: How to try it.
+        arguments: Further arguments of the program.
 
     """
     copy, secret = folder / file.artifact.rpartition("/")[2], folder / "settings.json"
@@ -115,8 +141,8 @@ def _run(file: TriedFile, folder: Path, program: Path, option: str, *arguments: 
     write_private(secret, json.dumps(dict(file.settings)))
     conf = {key: value for key, value in file.conf.items() if key.startswith("spark.")} | _CONF
     command = [
-        *spark_submit(_MASTER, "statecore-trial", conf, folder / "spark.properties", program),
-        *(option, str(copy), "--settings", str(secret), *arguments),
+        *spark_submit(way.master, "statecore-trial", conf, folder / "spark.properties", way.program),
+        *(way.option, str(copy), "--settings", str(secret), *arguments),
     ]
     with subprocess.Popen(
         command,
@@ -129,11 +155,11 @@ def _run(file: TriedFile, folder: Path, program: Path, option: str, *arguments: 
         start_new_session=True,
     ) as process:
         try:
-            output = process.communicate(timeout=_TIMEOUT_S)[0]
+            output = process.communicate(timeout=way.timeout_s)[0]
         except subprocess.TimeoutExpired:
             raise JobDefinitionError(
-                f"found the trial of {file.artifact} running for longer than {_TIMEOUT_S:.0f} s; expected its sources "
-                "to be built and its functions to be opened by then; let them wait for nothing"
+                f"found the trial of {file.artifact} running for longer than {way.timeout_s:,.0f} s; expected it to "
+                f"end by then; {way.remedy}"
             ) from None
         finally:
             kill_session(process.pid)

@@ -82,7 +82,8 @@ def run_available(
     with Catalog(f"sqlite:///{root / 'catalog.db'}") as catalog, session_settings(spark, _RELIES_ON), _by_value(build):
         catalog.create_schema()
         store = str(root / "jobs" / name)
-        parallelism = spark.sparkContext.defaultParallelism
+        cores = spark.sparkContext.defaultParallelism
+        max_parallelism = _max_parallelism(catalog.jobs, name, cores)
         catalog.jobs.register(
             name,
             artifact=str(artifact),
@@ -90,11 +91,11 @@ def run_available(
             store=store,
             master_url=str(spark.sparkContext.master),
             settings=settings,
-            parallelism=parallelism,
-            max_parallelism=_max_parallelism(catalog.jobs, name, parallelism),
+            parallelism=min(cores, max_parallelism),
+            max_parallelism=max_parallelism,
         )
         if from_savepoint is not None:
-            _begin_with(str(from_savepoint), catalog.jobs, name, parallelism)
+            _begin_with(str(from_savepoint), catalog, name, cores)
 
         def load(job: JobRecord, checkpoints: CheckpointStore, directory: Path) -> tuple[Path, Job]:
             copy = directory / artifact.name
@@ -174,15 +175,21 @@ def _max_parallelism(jobs: Jobs, name: str, parallelism: int) -> int:
         return default_max_parallelism(parallelism)
 
 
-def _begin_with(savepoint: str, jobs: Jobs, name: str, parallelism: int) -> None:
+def _begin_with(savepoint: str, catalog: Catalog, name: str, parallelism: int) -> None:
     """Let a job without epochs begin with a savepoint.
 
     Raises:
         ConfigurationError: It has epochs.
+        GenerationClaimedError: Another process runs it.
         StatecoreError: The savepoint cannot be read.
 
     """
-    own = CheckpointStore.at(jobs.get(name).store)
+    if catalog.generations.is_alive(catalog.generations.newest(name)):
+        raise GenerationClaimedError(
+            f"found another process that runs job {name!r}; expected none, because the job should begin with "
+            f"{savepoint}; wait for the other, or name another folder or job"
+        )
+    own = CheckpointStore.at(catalog.jobs.get(name).store)
     if (newest := own.newest()) is not None:
         raise ConfigurationError(
             f"found epoch {newest.epoch} of job {name!r} in {own.files.url}; expected none, because the job should "
@@ -191,8 +198,8 @@ def _begin_with(savepoint: str, jobs: Jobs, name: str, parallelism: int) -> None
     opened = open_savepoint(savepoint)
     asked = opened.manifest
     if waiting := unpublished_sinks(opened.store, asked):
-        log.warning("rows of epoch %d of job %s that its sinks %s lack are left to it", asked.epoch, asked.job, waiting)
-    jobs.set_desired(
+        log.warning("epoch %d of job %s is not published in %s; this run does not", asked.epoch, asked.job, waiting)
+    catalog.jobs.set_desired(
         name,
         parallelism=min(parallelism, asked.max_parallelism),
         max_parallelism=asked.max_parallelism,
@@ -215,7 +222,10 @@ def _claimed(generations: Generations, name: str) -> GenerationRecord:
 
 
 def _difference(before: Manifest | None, newest: Manifest | None, of: Callable[[Manifest], int]) -> int:
-    return (0 if newest is None else of(newest)) - (0 if before is None else of(before))
+    if newest is None:
+        # Nothing was read, also after a savepoint.
+        return 0
+    return of(newest) - (0 if before is None else of(before))
 
 
 def _clean(error: Exception, plan: Job, build: Build) -> Exception:

@@ -92,7 +92,7 @@ def try_job(spark: SparkSession, plan: Job, folder: Path, restored: Manifest | N
 
 
 def _no_rows(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return an epoch without rows, which Spark cannot know to be empty: else it would leave parts of the plan out."""
+    """Return an epoch without rows, as an RDD, so that Spark does not prune the plan of an empty table."""
     return spark.createDataFrame(spark.sparkContext.parallelize([], 1), schema)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from statecore.errors import StatecoreError
 
 _OWN = __name__.partition(".")[0]
-_PLACED = re.compile(r"\S+:\d+( in \S+)?: ")
+_PLACED = re.compile(r"[^:\n]+:\d+( in \S+)?: ")
 
 
 def calling_line() -> str:

@@ -68,7 +68,12 @@ class PostgresSink(Threaded):
     """
 
     def __init__(self, dsn: str, table: str) -> None:
-        require("dsn", dsn, str, "a connection string")
+        if not isinstance(dsn, str):
+            # Without its content, which may have a password.
+            raise JobDefinitionError(
+                f"found a dsn of type {type(dsn).__name__}; expected a connection string; write it as "
+                "postgresql://user@host/database"
+            )
         require("table", table, str, "'table' or 'schema.table'")
         names = tuple(table.split("."))
         if len(names) > 2 or not all(0 < len(name.encode()) <= _LONGEST_NAME for name in names) or "\0" in table:

@@ -78,6 +78,9 @@ def test_a_savepoint_is_tried_apart_from_its_job(local: Bench, spark: Any) -> No
         for each in (ended, second)
     )
     assert of_trial == of_job and of_job
+    elsewhere = partial(tried, folder=local.input.parent / "elsewhere")
+    nothing = elsewhere(from_savepoint=second.savepoint)
+    assert (nothing.epochs, nothing.rows) == (0, 0)
 
 
 def test_a_run_may_find_records_of_only_one_of_two_transformed_sources(local: Bench) -> None:

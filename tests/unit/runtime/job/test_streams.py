@@ -205,6 +205,7 @@ def made(kind: Any, *arguments: Any) -> Any:
         (lambda job: job.source("in", read, event_time="at", idle_after="5m"), "idle_after='5m'; expected a timedelta"),
         (lambda job: job.source("in", read).key_by(["k"]), "columns=.* expected each column as a string"),
         (lambda job: job.source("in", read).key_by("k", order_by="at"), r"order_by='at'; .*order_by=\[\"at\"\]"),
+        (lambda job: job.source("in", read).key_by("k", order_by=iter(["at"])), "order_by=.*; expected a sequence"),
         (lambda job: job.source("in", read).key_by("k", renames=["a"]), "renames=.*; expected a mapping"),
         (lambda job: job.source("in", read).broadcast(RULES, order_by="at"), "order_by='at'; expected a sequence"),
         (lambda job: job.source("in", read).filter(3), "condition=3; expected SQL, or a function"),
@@ -224,11 +225,12 @@ def made(kind: Any, *arguments: Any) -> Any:
         (lambda job: made(DeltaSink, None), "path=None; expected a path or a URL"),
         (lambda job: made(FunctionSink, "f"), "f='f'; expected a function"),
         (lambda job: made(KafkaSink, ["t"], "host:9092"), "topic=.*; expected the name of a topic"),
+        (lambda job: made(PostgresSink, {"password": "secret"}, "t"), "a dsn of type dict; expected a connection"),
         (lambda job: made(PostgresSink, "", 3), "table=3; expected 'table'"),
     ],
 )
 def test_an_argument_of_another_type_is_refused_by_its_name(attempt: Any, reason: str) -> None:
-    with pytest.raises(JobDefinitionError, match=rf"^found {reason}.*; (correct|give|name) "):
+    with pytest.raises(JobDefinitionError, match=rf"^found {reason}.*; (correct|give|name|write) "):
         attempt(Job())
 
 
