@@ -209,8 +209,50 @@ class OperatorStateStore(Protocol):
         """Return a broadcast map state: every subtask has a copy of the same map."""
 
 
+class Counter(Protocol):
+    """Counts up, from the job's start on; a replayed epoch counts once."""
+
+    def inc(self, n: int = 1) -> None:
+        """Count ``n`` more, which is not negative."""
+
+
+class Gauge(Protocol):
+    """Has the value that it was set to last, in each subtask."""
+
+    def set(self, value: int | float) -> None:
+        """Set the value."""
+
+
+class Histogram(Protocol):
+    """Keeps how values are distributed, from the job's start on."""
+
+    def update(self, value: int | float) -> None:
+        """Take a value."""
+
+
+class MetricGroup(Protocol):
+    """The metrics of a function; get them in ``open``, and keep them.
+
+    A name has letters, digits and ``_``, and one kind; a function has at most 100. Other names raise
+    ``ConfigurationError``, and a new one after ``open`` ``StateError``.
+    """
+
+    def counter(self, name: str) -> Counter:
+        """Return the counter of this name."""
+
+    def gauge(self, name: str) -> Gauge:
+        """Return the gauge of this name."""
+
+    def histogram(self, name: str) -> Histogram:
+        """Return the histogram of this name."""
+
+
 class RuntimeContext(KeyedStateStore, Protocol):
-    """Passed to ``open``: the subtask, and access to keyed state."""
+    """Passed to ``open``: the subtask, its metrics, and access to keyed state."""
+
+    @property
+    def metrics(self) -> MetricGroup:
+        """The function's metrics, which people see in ``status``, on the job's page and in Prometheus."""
 
     @property
     def subtask(self) -> int:

@@ -37,6 +37,7 @@ from statecore.model import (
 )
 from statecore.model.arrow_values import from_arrow
 from statecore.model.keys import KeyColumns
+from statecore.model.metrics import MetricFigure
 from statecore.state import HeapKeyedStateBackend, KeyedSnapshot, OperatorStateBackend, ProcessOperator
 from statecore.state.batches import BatchKeys
 from statecore.state.contexts import NO_WATERMARK
@@ -242,6 +243,11 @@ class _Harness:
     def output(self) -> list[Any]:
         """All outputs so far."""
         return self._outputs.of(MAIN_OUTPUT)
+
+    @property
+    def metrics(self) -> dict[str, MetricFigure]:
+        """The function's metrics so far, by name."""
+        return {figure.name: figure for figure in self._operator.metrics.figures()}
 
     def side_output(self, tag: OutputTag) -> list[Any]:
         """Return all rows of a side output so far."""

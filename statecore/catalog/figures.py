@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
+from statecore.model.metrics import MetricFigure
 from statecore.topics.lag import PartitionLag
 
 _Figure = TypeVar("_Figure", int, float)
@@ -194,6 +195,7 @@ class EpochRecord:
         state: State of each stateful operator of a query of Spark's own.
         watermark_ms: Its event-time watermark; None without one.
         source_times: Event time of each source that has event time; empty for a query of Spark's own.
+        metrics: The metrics that the job's functions keep, after the epoch, by uid.
         source_rows: Rows that it read, by source.
         sink_rows: Rows that it published, by sink, for sinks with outputs; empty for a query of Spark's own.
 
@@ -223,6 +225,7 @@ class EpochRecord:
     state: tuple[StateFigures, ...] = ()
     watermark_ms: int | None = None
     source_times: dict[str, SourceTime] = field(default_factory=dict)
+    metrics: dict[str, tuple[MetricFigure, ...]] = field(default_factory=dict)
     source_rows: dict[str, int] = field(default_factory=dict)
     sink_rows: dict[str, int] = field(default_factory=dict)
 

@@ -232,6 +232,7 @@ epochs = Table(
     Column("state", JSON, nullable=False),
     Column("watermark_ms", BigInteger),
     Column("source_times", JSON, nullable=False),
+    Column("metrics", JSON, nullable=False),
     Column("source_rows", JSON, nullable=False),
     Column("sink_rows", JSON, nullable=False),
     Index(None, "job", "committed_ms"),

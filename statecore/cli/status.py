@@ -12,6 +12,7 @@ from rich.markup import escape
 from statecore.catalog import Catalog, EpochRecord, RescaleRunRecord, SourceTopics, StateFigures
 from statecore.cli.options import AsJson, CatalogUrl, JobName
 from statecore.cli.output import NOTHING, console, facts, lag, print_json, utc, waiting
+from statecore.model.metrics import MetricFigure, MetricKind
 from statecore.operations.kinds import kind_of
 from statecore.operations.status.advice import advice
 from statecore.operations.status.finding import span
@@ -91,6 +92,9 @@ def _lines(status: JobStatus) -> Iterator[tuple[str, str]]:
         yield "watermark", escape(_watermark(status, figures.epoch))
     for each in () if figures.epoch is None else figures.epoch.state:
         yield f"state of {escape(each.operator)}", _state(each)
+    for uid, metrics in () if figures.epoch is None else figures.epoch.metrics.items():
+        for metric in metrics:
+            yield f"{escape(uid)} {escape(metric.name)}", _metric(metric)
     yield "newest epoch", _epoch(status)
     yield "newest savepoint", _savepoint(status)
     yield "lease", _lease(status)
@@ -144,6 +148,19 @@ def _watermark(status: JobStatus, epoch: EpochRecord) -> str:
 def _state(state: StateFigures) -> str:
     disk = "" if state.disk_bytes is None else f", {decimal(state.disk_bytes)} on disk"
     return f"{state.rows:,} rows, {decimal(state.memory_bytes)} of memory{disk}"
+
+
+def _metric(metric: MetricFigure) -> str:
+    """Return what a metric of a function stands at."""
+    if metric.kind is MetricKind.COUNTER:
+        return f"{metric.total:,}"
+    if not metric.count:
+        return "no value yet"
+    if metric.kind is MetricKind.GAUGE:
+        value = f"{metric.largest:,g}"
+        return value if metric.count == 1 else f"{metric.least:,g} to {value} in {metric.count} subtasks"
+    mean, half, most = metric.total / metric.count, metric.quantile(0.5), metric.quantile(0.99)
+    return f"{metric.count:,} values, mean {mean:,.4g}, half at most {half:,.4g}, 99 % at most {most:,.4g}"
 
 
 def _parallelism(status: JobStatus) -> str:

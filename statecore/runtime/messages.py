@@ -9,6 +9,7 @@ import msgspec
 
 from statecore.functions import UserFunction
 from statecore.model import Field, MapStateDescriptor, OutputTag
+from statecore.model.metrics import MetricFigure
 from statecore.snapshot.manifest import (
     FieldRef,
     FilePart,
@@ -227,6 +228,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         heavy_key_groups: Key groups, likewise.
         load_ms, process_ms, write_ms: Duration of the phases.
         read_ms: Time for which it waited for its input rows, after the first ones; not in ``process_ms``.
+        metrics: The metrics of the function, in this epoch alone.
         memory_used, memory_limit: The worker's memory, in bytes.
         host_share: Share of its host's memory that all programs there use; None where a container limits the worker.
 
@@ -258,6 +260,7 @@ class SubtaskCommit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     memory_used: int
     memory_limit: int
     host_share: float | None
+    metrics: tuple[MetricFigure, ...] = ()
 
     @property
     def rows(self) -> int:

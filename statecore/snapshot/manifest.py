@@ -41,6 +41,7 @@ import msgspec
 
 from statecore.errors import ManifestError
 from statecore.model import DistributionMode, StateKind, StateTtlConfig, StateVisibility, UpdateType
+from statecore.model.metrics import MetricFigure
 from statecore.release import RELEASE
 from statecore.storage import safe_path
 
@@ -188,6 +189,7 @@ class OperatorState(_Record, frozen=True, kw_only=True):
         own_parallelism: Number of its subtasks when the job file fixes it; None for the job's parallelism.
         second_key: The key's columns in the second of two inputs. Left out of the file for other operators, and unknown
             in one of an earlier release: its fingerprint stays what it was.
+        metrics: The metrics of its function after the epoch, likewise left out without any.
 
     """
 
@@ -197,6 +199,7 @@ class OperatorState(_Record, frozen=True, kw_only=True):
     subtasks: tuple[SubtaskState, ...]
     own_parallelism: int | None = None
     second_key: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    metrics: tuple[MetricFigure, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class StagedOutput(_Record, frozen=True, kw_only=True):

@@ -32,6 +32,7 @@ from statecore.model import (
 )
 from statecore.state.batches import BatchKeys
 from statecore.state.keyed_backend import KeyedStateBackend
+from statecore.state.metrics import Metrics
 from statecore.state.operator_state import OperatorStateBackend
 from statecore.state.tables import Key, Scope
 from statecore.state.timers import EVENT_TIMERS, PROCESSING_TIMERS, TimerTable
@@ -165,6 +166,7 @@ class SubtaskContext(KeyedStateAccess, NoBroadcastState):
     Attributes:
         keyed_backend: The keyed backend, for functions of this library; None without keys.
         windows: The timers of windows, once the function has requested them.
+        metrics: The function's metrics.
 
     """
 
@@ -172,6 +174,7 @@ class SubtaskContext(KeyedStateAccess, NoBroadcastState):
         super().__init__(backend)
         self.keyed_backend = backend
         self.windows: WindowTimers | None = None
+        self.metrics = Metrics()
         self.subtask = subtask
         self.parallelism = parallelism
 

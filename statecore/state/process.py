@@ -47,6 +47,7 @@ from statecore.state.contexts import (
 )
 from statecore.state.dead_letters import DeadLetters, HeldBack
 from statecore.state.keyed_backend import Clock, KeyedStateBackend
+from statecore.state.metrics import Metrics
 from statecore.state.operator_state import OperatorStateBackend
 from statecore.state.session_columns import End
 from statecore.state.tables import Key, split_scope
@@ -182,6 +183,11 @@ class ProcessOperator:
         """The earliest processing-time timer, in ms."""
         return None if self._processing_timers is None else self._processing_timers.earliest()
 
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of the function."""
+        return self._runtime.metrics
+
     def open(self, *, restored: bool, allow_non_restored_state: bool = False) -> None:
         """Open the function, which registers its states.
 
@@ -198,6 +204,7 @@ class ProcessOperator:
             self._make_contexts(states, self._find_timers())
             if not allow_non_restored_state:
                 self._require_all_registered()
+        self.metrics.seal()
         if self._keyed is not None:
             self._keyed.seal()
 
@@ -235,18 +242,15 @@ class ProcessOperator:
     def _process_guarded(self, records: Iterable[Record], guard: _Guard, method: str) -> None:
         """Process records, and make a dead letter of each that the function fails on, as if it had not been there."""
         keyed, moment, context = self._keyed, self._moment, self._element
-        process_element, emitter, log, letters = (
-            getattr(self._function, method),
-            guard.emitter,
-            guard.log,
-            guard.letters,
-        )
+        process_element, emitter, log = getattr(self._function, method), guard.emitter, guard.log
+        metrics, letters = self.metrics, guard.letters
         try:
             for key, key_group, value, timestamp in records if self._late is None else self._in_time(records):
                 if keyed is not None:
                     keyed.set_current_key(key, key_group)
                 moment.timestamp = timestamp
                 log.begin()
+                metrics.begin()
                 emitter.hold()
                 try:
                     returned = process_element(value, context)
@@ -257,6 +261,7 @@ class ProcessOperator:
                     self._fail(None if keyed is None else key, f"record {shortened(value)}")
                     raise
                 except Exception as error:
+                    metrics.undo()
                     emitter.drop()
                     log.undo()
                     row = letters.row(error, None if keyed is None else key, value, timestamp)

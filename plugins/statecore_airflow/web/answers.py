@@ -20,6 +20,7 @@ from statecore.catalog import (
     StepTimes,
 )
 from statecore.catalog.records import JobState
+from statecore.model.metrics import MetricKind
 from statecore.operations.downtime import Downtime
 from statecore.operations.status.alerts import Severity
 from statecore.operations.status.finding import Alert
@@ -273,6 +274,20 @@ class SourceTime(Answer):
     moved_ms: int | None
 
 
+class FunctionMetric(Answer):
+    """A metric that a function of an operator keeps; ``half`` and ``most`` are what half and 99 % do not exceed."""
+
+    uid: str
+    name: str
+    kind: MetricKind
+    count: int
+    total: float
+    least: float | None
+    largest: float | None
+    half: float | None
+    most: float | None
+
+
 class JobAnswer(Answer):
     """How a job stands, its history, and what the user may do; lists have the newest first.
 
@@ -283,6 +298,7 @@ class JobAnswer(Answer):
         may_set_policy: Whether the user may turn the policy on and off.
         ui_url: Address of Spark's pages about the running driver; None without one.
         held_by: The source that holds the watermark back, of several.
+        metrics: Those that the job's functions keep.
         partitions: Those with the most waiting first.
         partitions_total: How many there are; the page lists some.
 
@@ -302,6 +318,7 @@ class JobAnswer(Answer):
     watermark_ms: int | None
     held_by: str | None
     source_times: dict[str, SourceTime]
+    metrics: list[FunctionMetric]
     savepoints: list[Savepoint]
     rescales: list[RescaleRun]
     policy: Policy | None

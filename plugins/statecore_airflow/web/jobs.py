@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from fastapi import APIRouter
 
-from statecore.catalog import Catalog, TopicsRecord
+from statecore.catalog import Catalog, EpochRecord, TopicsRecord
 from statecore.operations.status.job_status import JobStatus, job_status
 from statecore_airflow.web.access import IsChangeable, IsReadable, JobName, Triggerable
 from statecore_airflow.web.answers import (
     Backlog,
     Decision,
+    FunctionMetric,
     Generation,
     JobAnswer,
     JobsAnswer,
@@ -28,6 +30,7 @@ from statecore_airflow.web.overview import sent_alerts, summaries, summary
 router = APIRouter()
 
 _LISTED = 50
+_OF_METRIC = ("name", "kind", "count", "total", "least", "largest")
 
 
 @router.get("/api/jobs")
@@ -58,6 +61,7 @@ def get_job(name: JobName, catalog: CatalogDep, triggerable: Triggerable, is_cha
         watermark_ms=None if epoch is None else epoch.watermark_ms,
         held_by=None if epoch is None else epoch.held_by,
         source_times={name: SourceTime.model_validate(each) for name, each in times.items()},
+        metrics=list(_metrics(epoch)),
         savepoints=[Savepoint.model_validate(each) for each in catalog.savepoints.of(name, limit=_LISTED)],
         rescales=[RescaleRun.model_validate(each) for each in catalog.runs.of(name, limit=_LISTED)],
         policy=None if policy is None else Policy.model_validate(policy),
@@ -77,6 +81,13 @@ def _ui_url(catalog: Catalog, status: JobStatus) -> str | None:
     except ValueError:
         return None
     return dataflow.ui_url if scheme in ("http", "https") else None
+
+
+def _metrics(epoch: EpochRecord | None) -> Iterator[FunctionMetric]:
+    for uid, metrics in () if epoch is None else epoch.metrics.items():
+        for each in metrics:
+            half, most = each.quantile(0.5), each.quantile(0.99)
+            yield FunctionMetric(uid=uid, half=half, most=most, **{name: getattr(each, name) for name in _OF_METRIC})
 
 
 def _partitions(topics: TopicsRecord | None) -> list[TopicPartition]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from statecore.catalog import EpochRecord, RescaleState, SourceBacklog, StateFigures
+from statecore.model.metrics import MetricFigure, MetricKind
 from statecore.operations.status.alerts import RULES, job_alerts
 from statecore.operations.status.finding import Alert
 from statecore.operations.status.job_status import DriverState, JobStatus
@@ -115,6 +116,38 @@ def _watermarks(job: JobSample) -> Iterator[Point]:
             yield time.watermark_ms / 1000, {"source": name}
 
 
+def _of_functions(kind: MetricKind, read: Callable[[MetricFigure], float]) -> Callable[[JobSample], Iterator[Point]]:
+    def points(job: JobSample) -> Iterator[Point]:
+        for metric, labels in _metrics(job, kind):
+            yield read(metric), labels
+
+    return points
+
+
+def _metrics(job: JobSample, kind: MetricKind) -> Iterator[tuple[MetricFigure, dict[str, str]]]:
+    epoch = job.status.figures.epoch
+    for uid, metrics in () if epoch is None else epoch.metrics.items():
+        for metric in metrics:
+            if metric.kind is kind:
+                yield metric, {"operator": uid, "metric": metric.name}
+
+
+def _gauges(job: JobSample) -> Iterator[Point]:
+    for metric, labels in _metrics(job, MetricKind.GAUGE):
+        for of, value in (("least", metric.least), ("largest", metric.largest), ("sum", metric.total)):
+            if metric.count and value is not None:
+                yield value, {**labels, "of": of}
+
+
+def _buckets(job: JobSample) -> Iterator[Point]:
+    for metric, labels in _metrics(job, MetricKind.HISTOGRAM):
+        seen = 0
+        for exponent, count in metric.buckets:
+            seen += count
+            yield seen, {**labels, "le": "0" if exponent is None else f"{2.0**exponent:g}"}
+        yield metric.count, {**labels, "le": "+Inf"}
+
+
 def _idle(job: JobSample) -> Iterator[Point]:
     epoch = job.status.figures.epoch
     for name, time in () if epoch is None else epoch.source_times.items():
@@ -217,6 +250,20 @@ JOB_MEASURES = (
     Measure(
         "statecore.job.source.idle", "", "1 if the job's watermark goes on without a source, else 0", _idle,
     ),
+    Measure(
+        "statecore.job.function.counter", "", "A counter of a function, since the job's start",
+        _of_functions(MetricKind.COUNTER, lambda metric: metric.total), is_counter=True,
+    ),
+    Measure("statecore.job.function.gauge", "", "A gauge of a function, over its subtasks", _gauges),
+    Measure(
+        "statecore.job.function.values.count", "", "Values that a histogram of a function was given",
+        _of_functions(MetricKind.HISTOGRAM, lambda metric: metric.count),
+    ),
+    Measure(
+        "statecore.job.function.values.sum", "", "Sum of these values",
+        _of_functions(MetricKind.HISTOGRAM, lambda metric: metric.total),
+    ),
+    Measure("statecore.job.function.values.bucket", "", "Values of at most le", _buckets),
     Measure(
         "statecore.job.memory.ratio", "", "Share of its memory that the fullest worker used in the newest epoch",
         _of_epoch(lambda epoch: epoch.memory_share),

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from heapq import nlargest
 from operator import attrgetter
 
+import msgspec
+
 from statecore.catalog import (
     Catalog,
     EpochRecord,
@@ -99,13 +101,11 @@ class _Figures:
 
 
 def _source_times(before: Mapping[str, SourceTime], report: EpochReport) -> dict[str, SourceTime]:
-    """Return the event time of the sources after an epoch; ``before`` is that after the epoch before."""
+    """Return the event time of the sources after an epoch; ``before`` is that after this driver's epoch before."""
     times = {}
     for name, stream in report.source_times.items():
-        known = before.get(name)
-        # The first epoch of a driver is compared with none: a record may have moved it.
-        moved = known.watermark_ms != stream.watermark_ms if known else bool(report.source_rows.get(name))
-        moved_ms = report.manifest.committed_ms if moved else known.moved_ms if known else None
+        known_ms = before[name].moved_ms if name in before else None
+        moved_ms = report.manifest.committed_ms if name in report.moved else known_ms
         times[name] = SourceTime(stream.watermark_ms, stream.idle, moved_ms)
     return times
 
@@ -138,6 +138,9 @@ def _figures(
         publish_ms=dict(report.publish_ms),
         watermark_ms=manifest.watermark_ms,
         source_times=dict(source_times),
+        metrics={
+            each.uid: each.metrics for each in manifest.operators if not isinstance(each.metrics, msgspec.UnsetType)
+        },
         source_rows=dict(report.source_rows),
         sink_rows=manifest.rows_of_sinks,
     )

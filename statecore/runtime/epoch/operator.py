@@ -13,6 +13,7 @@ from statecore.errors import JobDefinitionError, StateConflictError
 from statecore.joins import CoGroupWindowFunction, IntervalJoinFunction
 from statecore.model import Field, OutputTag, key_group_range, parse_row, require_key_type
 from statecore.model.keys import KeyColumn, KeyColumns, check_key
+from statecore.model.metrics import after, merged
 from statecore.runtime.epoch.publishing import staged_sinks
 from statecore.runtime.job import Input, OperatorPlan, Origin, Output, Source
 from statecore.runtime.job.places import at_line
@@ -260,7 +261,7 @@ def next_operator(
     own_parallelism: int | None,
     restored: OperatorState | None,
     commits: Sequence[SubtaskCommit],
-    merged: Sequence[Merged],
+    merges: Sequence[Merged],
 ) -> OperatorState:
     """Return an operator's state after the epoch.
 
@@ -269,16 +270,18 @@ def next_operator(
         own_parallelism: The number of subtasks that the job file fixes; None for the job's.
         restored: Its previous state.
         commits: The commits of its subtasks, in order.
-        merged: Merges of its files since the previous epoch.
+        merges: Merges of its files since the previous epoch.
 
     Raises:
         StateConflictError: Two subtasks hold one state under different types.
 
     """
     by_subtask: dict[int, list[Merged]] = defaultdict(list)
-    for each in merged:
+    for each in merges:
         by_subtask[each.merge.subtask].append(each)
     before = _subtasks(restored, len(commits))
+    known = () if restored is None or isinstance(restored.metrics, msgspec.UnsetType) else restored.metrics
+    metrics = after(known, merged(each for commit in commits for each in commit.metrics))
     return OperatorState(
         uid=spec.uid,
         own_parallelism=own_parallelism,
@@ -287,6 +290,7 @@ def next_operator(
         # A restored state that no subtask has used yet is kept.
         states=merged_schemas(() if restored is None else restored.states, [commit.states for commit in commits]),
         subtasks=tuple(next_state(before[commit.subtask], commit, by_subtask[commit.subtask]) for commit in commits),
+        metrics=metrics or msgspec.UNSET,
     )
 
 

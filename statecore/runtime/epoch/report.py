@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from statecore.model.watermarks import StreamTime
 from statecore.runtime.epoch.sources_read import SourcesRead
@@ -51,6 +51,7 @@ class EpochReport:
         publish_ms: Duration of publishing in each sink that had outputs.
         source_rows: Rows read, per source.
         source_times: Event time of each source that has event time.
+        moved: The sources whose event time has moved in this epoch.
 
     """
 
@@ -65,7 +66,8 @@ class EpochReport:
     late_rows: Mapping[str, int]
     publish_ms: Mapping[str, float]
     source_rows: Mapping[str, int]
-    source_times: Mapping[str, StreamTime]
+    source_times: Mapping[str, StreamTime] = field(default_factory=dict)
+    moved: Collection[str] = ()
 
 
 def epoch_report(
@@ -99,6 +101,7 @@ def epoch_report(
         publish_ms=timing.publish_ms,
         source_rows=read.rows_of,
         source_times=read.times(idle),
+        moved=read.moved,
     )
 
 

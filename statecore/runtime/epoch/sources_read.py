@@ -17,6 +17,7 @@ class SourcesRead:
     Attributes:
         rows: Records of all sources.
         rows_of: Records of each source.
+        moved: The sources whose newest event time has moved.
         late_rows: Per source with event time, the number of records that the watermark had passed.
 
     Args:
@@ -36,6 +37,7 @@ class SourcesRead:
     ) -> None:
         self._sources = job.sources
         self._newest = {source.name: source.max_event_time_ms for source in before}
+        known = dict(self._newest)
         self.rows_of: dict[str, int] = {}
         late: dict[str, int] = {}
         for operator in job.operators:
@@ -53,6 +55,7 @@ class SourcesRead:
         for name, each in observed.items():
             self.rows_of[name] = each.rows
             self._note(sources[name], [each.max_event_time_ms])
+        self.moved = frozenset(name for name, newest in self._newest.items() if newest != known.get(name))
         self.rows = sum(self.rows_of.values())
         self.late_rows = {source.name: late[source.name] for source in job.sources if source.event_time is not None}
 

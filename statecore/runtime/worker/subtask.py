@@ -223,6 +223,7 @@ class _Attempt:
             memory_used=memory.used,
             memory_limit=memory.limit,
             host_share=memory.host_share,
+            metrics=self._process.metrics.figures(),
         )
         if keyed is not None:
             token = writer.token if keyed_files else ""

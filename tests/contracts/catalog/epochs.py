@@ -26,6 +26,7 @@ from statecore.catalog import (
     over_all,
 )
 from statecore.errors import UnknownJobError
+from statecore.model.metrics import MetricFigure, MetricKind
 from statecore.topics.lag import PartitionLag
 
 FILES = SourceBacklog("files", bytes=100, files=2, event_time_lag_ms=5_000)
@@ -49,6 +50,12 @@ EPOCH = EpochRecord(
     publish_ms={"seen": 19.5},
     watermark_ms=150,
     source_times={"in": SourceTime(150, moved_ms=200), "rules": SourceTime(None, idle=True)},
+    metrics={
+        "sums": (
+            MetricFigure("rejected", MetricKind.COUNTER, total=3),
+            MetricFigure("cents", MetricKind.HISTOGRAM, 3, 1.5, -1, 2, ((None, 1), (-1, 1), (1, 1))),
+        )
+    },
     source_rows={"in": 100, "rules": 0},
     sink_rows={"seen": 7},
 )

@@ -126,6 +126,16 @@ function partitionRows(partitions) {
   ]);
 }
 
+const figure = (value) => value.toLocaleString("en", { maximumSignificantDigits: 6 });
+
+/** What a metric of a function stands at. */
+function metricWords({ kind, count: values, total, least, largest, half, most }) {
+  if (kind === "counter") return figure(total);
+  if (!values) return "no value yet";
+  if (kind === "gauge") return values === 1 ? figure(largest) : `${figure(least)} to ${figure(largest)} in ${values} subtasks`;
+  return `${figure(values)} values, mean ${figure(total / values)}, half at most ${figure(half)}, 99 % at most ${figure(most)}`;
+}
+
 function decisionRows(decisions) {
   return decisions.map((each) => [
     age(each.decided_ms),
@@ -177,6 +187,9 @@ function showJob(answer) {
   const well = job.condition === "stopped" ? "Stopped, as it should be; nothing to do." : "Healthy; nothing to do.";
   renew(byId("advice"), [job.findings, well], () => (job.findings.length ? job.findings.map((each) => finding(job.name, each)) : [make("p", {}, well)]));
   renew(byId("tiles"), [job, answer.sources, answer.source_times, dataflow?.drained_in_ms, dataflow?.growth], () => tiles(answer));
+  byId("functions").hidden = !answer.metrics.length;
+  renew(byId("metrics"), answer.metrics, () =>
+    table(["Operator", "Metric", "Kind", "Value"], answer.metrics.map((each) => [each.uid, each.name, each.kind, metricWords(each)]), ""));
   byId("topics").hidden = !answer.partitions.length;
   byId("topics-shown").textContent = answer.partitions.length < answer.partitions_total ? `the ${answer.partitions.length} fullest of ${answer.partitions_total}` : "";
   renew(byId("partitions"), answer.partitions, () =>

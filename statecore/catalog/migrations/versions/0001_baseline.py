@@ -201,6 +201,7 @@ sa.Table(
     sa.Column("state", sa.JSON, nullable=False),
     sa.Column("watermark_ms", sa.BigInteger),
     sa.Column("source_times", sa.JSON, nullable=False),
+    sa.Column("metrics", sa.JSON, nullable=False),
     sa.Column("source_rows", sa.JSON, nullable=False),
     sa.Column("sink_rows", sa.JSON, nullable=False),
     sa.Index(None, "job", "committed_ms"),

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from statecore.catalog import Catalog, EpochRecord, SourceBacklog, SourceTime, SourceTopics, StateFigures, SystemClock
 from statecore.cluster.ports import free_ports
 from statecore.errors import ConfigurationError
+from statecore.model.metrics import MetricFigure, MetricKind
 from statecore.operations.status.finding import Alert
 from statecore.operations.supervising.telemetry import Telemetry
 from statecore.operations.supervising.watch import STALE_MS, Pass, Sample, Watch
@@ -85,7 +87,13 @@ def full_scrape(catalog: Catalog, telemetry: Telemetry) -> Series:
     watch.step()
     times = {"in": SourceTime(90_500), "quiet": SourceTime(60_500, idle=True), "new": SourceTime(None)}
     state = (StateFigures("0 stateStoreSave", 40, 1_024, 2_048),)
-    commit(catalog, 8, state=state, watermark_ms=60_500, source_times=times)
+    metrics = (
+        MetricFigure("rejected", MetricKind.COUNTER, total=3),
+        MetricFigure("size", MetricKind.GAUGE, 2, 7, 3, 4),
+        MetricFigure("unset", MetricKind.GAUGE),
+        MetricFigure("cents", MetricKind.HISTOGRAM, 4, 9.5, -1, 8, ((None, 1), (1, 1), (3, 2))),
+    )
+    commit(catalog, 8, state=state, watermark_ms=60_500, source_times=times, metrics={"totals": metrics})
     backlog = [
         SourceBacklog("in", 500, event_time_lag_ms=-1_500, oldest_age_ms=2_500),
         SourceBacklog("files", bytes=9, files=0),
@@ -120,6 +128,14 @@ def test_a_scrape_shows_each_figure_of_a_job(catalog: Catalog, full_scrape: Seri
     assert of(found, "epoch_duration_seconds_bucket", le="2.5") == 1
     assert of(found, "event_time_lag_seconds", source="in") == -1.5
     assert of(found, "watermark_timestamp_seconds") == 60.5
+    of_function = partial(of, found, operator="totals")
+    assert of_function("function_counter_total", metric="rejected") == 3
+    gauge = partial(of_function, "function_gauge")
+    assert [gauge(metric="size", of=each) for each in ("least", "largest", "sum")] == [3, 4, 7]
+    assert gauge(metric="unset", of="sum") is None
+    assert [of_function(f"function_values_{each}", metric="cents") for each in ("sum", "count")] == [9.5, 4]
+    bucket = partial(of_function, "function_values_bucket", metric="cents")
+    assert [bucket(le=each) for each in ("0", "2", "8", "+Inf")] == [1, 2, 4, 4]
     # A source without a record has no watermark, which is not the same as zero.
     assert [of(found, "source_watermark_timestamp_seconds", source=each) for each in ("in", "new")] == [90.5, None]
     assert [of(found, "source_idle", source=each) for each in ("in", "quiet", "new")] == [0, 1, 0]

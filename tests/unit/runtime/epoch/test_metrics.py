@@ -33,7 +33,7 @@ JOB = manifest().job
 
 def report(epoch: int, **changes: str) -> EpochReport:
     made = manifest(epoch=epoch, operators=(), **changes)
-    return EpochReport(made, {}, 0, 5, 0, {}, 0.1, None, {}, {"seen": 2.5}, {"in": 3}, {})
+    return EpochReport(made, {}, 0, 5, 0, {}, 0.1, None, {}, {"seen": 2.5}, {"in": 3})
 
 
 @pytest.fixture
@@ -133,18 +133,18 @@ def test_an_epoch_that_cannot_be_recorded_costs_no_other(catalog: Catalog, caplo
 def test_a_source_keeps_the_time_at_which_its_watermark_moved(catalog: Catalog) -> None:
     recorder = EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))
     now_ms = SystemClock().now_ms()
-    # The first epoch read only from "a"; "c" has no record yet.
-    seen: list[tuple[tuple[int | None, ...], dict[str, int]]]
-    seen = [((10, 5, None), {"a": 3}), ((20, 5, None), {"a": 1}), ((20, 9, None), {}), ((20, 9, None), {})]
-    for number, (stands, rows) in enumerate(seen):
+    # "c" has no record yet.
+    seen: list[tuple[tuple[int | None, ...], str]]
+    seen = [((10, 5, None), "a"), ((20, 5, None), "a"), ((20, 9, None), "b"), ((20, 9, None), "")]
+    for number, (stands, moved) in enumerate(seen):
         times = {name: StreamTime(at, idle=name == "b") for name, at in zip("abc", stands, strict=True)}
-        made = replace(report(number), source_rows=rows, source_times=times)
+        made = replace(report(number), moved=moved, source_times=times)
         committed = msgspec.structs.replace(made.manifest, committed_ms=now_ms + number)
         recorder.committed(replace(made, manifest=committed))
     recorder.close()
     epochs = catalog.epochs.of(JOB)
-    moved = [[time.moved_ms and time.moved_ms - now_ms for time in each.source_times.values()] for each in epochs]
-    assert moved == [[0, None, None], [1, None, None], [1, 2, None], [1, 2, None]]
+    found = [[time.moved_ms and time.moved_ms - now_ms for time in each.source_times.values()] for each in epochs]
+    assert found == [[0, None, None], [1, None, None], [1, 2, None], [1, 2, None]]
     assert epochs[-1].source_times["b"] == SourceTime(9, idle=True, moved_ms=now_ms + 2)
     assert epochs[-1].held_by == "c"
 

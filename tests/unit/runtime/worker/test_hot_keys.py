@@ -77,7 +77,7 @@ def test_a_key_with_few_and_dear_rows_is_diagnosed(worker: Worker, catalog_url: 
         catalog.jobs.register(JOB, artifact="a", store="/s", master_url="local", parallelism=2, max_parallelism=16)
         with closing(EpochRecorder(catalog, BacklogMonitor(catalog.epochs, JOB, 1, {}, None))) as recorder:
             made = manifest(epoch=1, parallelism=2, operators=())
-            recorder.committed(EpochReport(made, {"totals": (slow, quick)}, 0, 900, 0, {}, 0.1, None, {}, {}, {}, {}))
+            recorder.committed(EpochReport(made, {"totals": (slow, quick)}, 0, 900, 0, {}, 0.1, None, {}, {}, {}))
         heavy = figures_of(catalog, JOB, catalog.now_ms()).heavy_keys
     assert heavy[0].key == "dear" and heavy[0].share > 0.25
     short = replace(figures(2, arriving=200_000.0), busiest_share=0.5)
