@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.harness import Bench, Figure, Target
 from benchmarks.rows import (
+    check,
     growth,
     joins,
     live,
@@ -64,6 +65,7 @@ TARGETS = {
         Target("interval_join_vs_spark", "rows/s, an interval join / Spark's stream-stream join", 1, True),
         Target("pages_growth", "seconds of the list of jobs, 200 jobs / 10 jobs", 4, False),
         Target("state_lookup_growth", "seconds to look up a key's state, 5,000,000 keys / 50,000 keys", 2, False),
+        Target("check_cost", "seconds of statecore check / of a program that starts a Spark session", 1.5, False),
         Target("series_growth", "seconds of a job's charts, 24 hours / 15 minutes", 2, False),
         Target("transform_cost", "seconds of an epoch, with transformations / without", 1.15, False),
         Target(
@@ -107,6 +109,7 @@ FAMILIES = (
     Family("core", ("simulated_drain", "simulated_epochs", "simulated_rescale"), simulation.simulation),
     Family("control", ("pages_growth", "series_growth"), pages.growth),
     Family("control", ("state_lookup_growth",), lookup.growth),
+    Family("control", ("check_cost",), check.cost),
     Family("programs", ("session_vs_spark",), sessions.against_spark),
     Family("programs", ("interval_join_vs_spark",), joins.against_spark),
     Family("programs", ("transform_cost",), transformations.cost),

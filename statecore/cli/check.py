@@ -10,7 +10,6 @@ from rich.text import Text
 from statecore.cli.options import AsJson, absolute, pairs
 from statecore.cli.output import console, print_json, table, telling
 from statecore.model.job_parts import Trial
-from statecore.operations.job_file_check import JOB_FILE, check_job_file
 from statecore.operations.trial import TriedFile, try_job_file
 from statecore.snapshot.job_files import read_source
 from statecore.snapshot.settings import DriverSettings
@@ -37,8 +36,6 @@ def check(
     DriverSettings.from_conf(confs)
     path = absolute(job_file)
     source = read_source(path)
-    # Fails before Spark has started.
-    check_job_file(path, source, settings, JOB_FILE)
     with telling("trying the job file on Spark"):
         savepoint = None if start_from is None else absolute(start_from)
         trial = try_job_file(TriedFile(path, source, settings, confs), savepoint=savepoint)
