@@ -28,6 +28,7 @@ from statecore.catalog import (
 )
 from statecore.model import StateKind, key_group_for, key_group_range
 from statecore.model.key_groups import MAX_KEY_GROUPS
+from statecore.model.metrics import MetricFigure, MetricKind
 from statecore.snapshot.checkpoints import CheckpointStore
 from statecore.snapshot.keyed_files import KeyedRows, encode_base, key_schema, rows_table
 from statecore.snapshot.manifest import FieldRef, FileKind, KeyedFile, OperatorState, StateSchema, SubtaskState
@@ -342,6 +343,16 @@ def record_epoch(
             cache_hits=parallelism, subtasks=parallelism, backlog=(backlog,), rows_out=rows // 40,
             source_rows={"flights": rows, "rules": 0}, sink_rows={"alerts": rows // 40},
             watermark_ms=end_ms - 95_000,
+            metrics={
+                "by_tail": (
+                    MetricFigure("cancelled", MetricKind.COUNTER, total=rows_total // 50),
+                    MetricFigure("aircraft", MetricKind.GAUGE, parallelism, 4_100, 900, 1_150),
+                    MetricFigure(
+                        "delay_min", MetricKind.HISTOGRAM, 1_000, 21_500, -3, 611,
+                        ((None, 300), (3, 200), (5, 350), (6, 140), (10, 10)),
+                    ),
+                )
+            },
             source_times={
                 "flights": SourceTime(end_ms - 20_000, moved_ms=end_ms),
                 "rules": SourceTime(end_ms - 95_000, moved_ms=end_ms - 80_000),

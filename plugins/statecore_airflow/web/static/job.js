@@ -57,16 +57,18 @@ function drain({ backlog }) {
   return dataflow.growth > 0 ? `growing by ${count(dataflow.growth)} rows/s` : "steady";
 }
 
-/** The job's event time, the source that holds it back, and those that it goes on without. */
-function watermarkWords({ watermark_ms: watermark, held_by: held, source_times: times }) {
-  const words = watermark === null ? [] : [make("span", { title: bothClocks(watermark) }, `; watermark ${utc(watermark)}`)];
-  if (held !== null && times[held].watermark_ms === null) words.push(`; waits for the first record of ${held}`);
-  else if (held !== null) {
-    const moved = times[held].moved_ms;
-    words.push(`; held back by ${held}, which `, ...(moved === null ? ["has not moved since the driver started"] : ["last moved ", age(moved)]));
-  }
+/** The source that holds event time back, those that it goes on without, and where it stands; the tile shows two lines. */
+function eventTimeWords({ watermark_ms: watermark, held_by: held, source_times: times }, measured) {
   const idle = Object.keys(times).filter((each) => times[each].idle);
-  return idle.length ? [...words, `; without ${idle.join(", ")}, idle`] : words;
+  const moved = held === null ? null : times[held].moved_ms;
+  const parts = [
+    held === null ? [] : times[held].watermark_ms === null ? [`waits for the first record of ${held}`]
+      : [`held back by ${held}, `, ...(moved === null ? ["unmoved since the driver started"] : ["last moved ", age(moved)])],
+    idle.length ? [`without ${idle.join(", ")}, idle`] : [],
+    [measured],
+    watermark === null ? [] : [make("span", { title: bothClocks(watermark) }, `watermark ${utc(watermark)}`)],
+  ];
+  return make("span", {}, ...parts.filter((each) => each.length).flatMap((each, place) => (place ? ["; ", ...each] : each)));
 }
 
 function tiles({ job, sources, ...times }) {
@@ -78,7 +80,7 @@ function tiles({ job, sources, ...times }) {
   return [
     tile("Rows per second", job.rows_per_second === null ? "–" : count(job.rows_per_second), "committed in the last minute"),
     tile("Backlog", backlogText(job.backlog), make("span", { title: perSource ?? "" }, drain(job) && `${drain(job)}; `, measured, [waits, perSource].filter(Boolean).map((each) => `; ${each}`).join(""))),
-    tile("Event-time lag", lagText(job.backlog), make("span", {}, job.backlog_ms === null ? "never measured" : age(job.backlog_ms), ...watermarkWords(times))),
+    tile("Event-time lag", lagText(job.backlog), eventTimeWords(times, job.backlog_ms === null ? "never measured" : age(job.backlog_ms))),
     tile("Newest epoch", job.epoch ? `#${job.epoch.epoch}` : "none yet", job.epoch ? make("span", {}, age(job.epoch.committed_ms), `, took ${milliseconds(job.epoch.duration_ms)}`) : ""),
     tile("Newest savepoint", job.savepoint ? age(job.savepoint.created_ms) : "none", job.savepoint?.reason || (job.savepoint ? `epoch ${job.savepoint.epoch}` : "take one before any change")),
     isQuery(job)

@@ -96,7 +96,15 @@ def test_the_page_of_a_job_draws_its_charts_and_goes_on_by_itself(
     backlog = page.locator(".tile", has_text="Backlog")
     expect(backlog).to_contain_text(re.compile(r"the oldest for \d+ .*fullest partition 1\.5 times the average"))
     event_time = page.locator(".tile", has_text="Event-time lag")
-    expect(event_time).to_contain_text(re.compile(r"; watermark 20.*; held back by rules, which last moved .* ago"))
+    expect(event_time).to_contain_text(re.compile(r"held back by rules, last moved .* ago; .* ago; watermark 20"))
+    metrics = page.locator("#metrics tbody tr")
+    expect(metrics).to_have_text(
+        [
+            re.compile(r"^by_tailcancelledcounter[\d,]+$"),
+            re.compile(r"^by_tailaircraftgauge900 to 1,150 in \d subtasks$"),
+            re.compile(r"^by_taildelay_minhistogram1,000 values, mean 21\.5, half at most 8, 99 % at most 64$"),
+        ]
+    )
     # Free text is not rendered as markup.
     expect(page.locator("#rescales")).to_contain_text(MARKUP)
     assert page.locator("#rescales b").count() == 0
