@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -16,7 +16,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import CheckpointRefusedError, ConfigurationError
 from statecore.model.key_groups import MAX_KEY_GROUPS
-from statecore.queries.copying.replacing import alone_at, before, copy_of, discard, replace, require_replaceable
+from statecore.queries.copying.replacing import alone_at, before, copy_of, discard, hold, replace, require_replaceable
 from statecore.queries.job.query_file import Build
 from statecore.queries.reading.checkpoint import SparkCheckpoint, newest_batches, open_checkpoint, read_offsets
 from statecore.queries.reading.files import canonical_url, is_local
@@ -122,11 +122,16 @@ class _Partitioned(DataStreamWriter):
     @contextmanager
     def _at_partitions(self) -> Iterator[None]:
         location = self._location()
-        with alone_at(location) if is_local(location) else nullcontext():
-            if self._has_another_number(location):
-                self._change(location)
-            with _session_lock, session_settings(self._spark, {_PARTITIONS: str(self._partitions)}):
-                yield
+        if self._has_another_number(location):
+            require_replaceable(location)
+            with alone_at(location):
+                # Another program may have changed it since.
+                if self._has_another_number(location):
+                    self._change(location)
+        elif is_local(location):
+            hold(location)
+        with _session_lock, session_settings(self._spark, {_PARTITIONS: str(self._partitions)}):
+            yield
 
     def _has_another_number(self, location: str) -> bool:
         """Return whether the state in a checkpoint has another number of partitions.
@@ -162,7 +167,6 @@ class _Partitioned(DataStreamWriter):
                 f"found the query of {location} running; expected it stopped, to give its state "
                 f"{self._partitions} partitions; stop it first"
             )
-        require_replaceable(location)
         log.warning("rescaling %s from %d to %d state partitions", location, checkpoint.partitions, self._partitions)
         discard(location)
         target = str(copy_of(location))

@@ -129,7 +129,8 @@ def _nothing_started() -> Iterator[None]:
         raise QueryDefinitionError(_STARTS)
 
     writers = (DataStreamWriter, *DataStreamWriter.__subclasses__())
-    kept = [(writer, name, vars(writer)[name]) for writer in writers for name in ("start", "toTable")]
+    starts = ("start", "toTable")
+    kept = [(writer, name, vars(writer)[name]) for writer in writers for name in starts if name in vars(writer)]
     try:
         for writer, name, _ in kept:
             setattr(writer, name, refuse)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,9 +16,10 @@ import pytest
 from statecore.errors import CheckpointRefusedError
 from statecore.queries.copying import replacing
 from statecore.queries.copying.clone import clone
-from statecore.queries.copying.replacing import alone_at, before, copy_of, discard, replace, require_replaceable
+from statecore.queries.copying.replacing import alone_at, before, copy_of, discard, hold, replace, require_replaceable
 from statecore.queries.reading.checkpoint import open_checkpoint
-from statecore.queries.reading.origin import ORIGIN
+from statecore.queries.reading.origin import ORIGIN, origin_of, write_origin
+from statecore.storage import LocalFileStore
 from tests.unit.queries.handmade import PANDAS, QUERY_ID, Operator, make
 
 Files = dict[str, bytes]
@@ -37,6 +40,8 @@ def place(tmp_path: Path) -> Path:
     place = tmp_path / "a folder" / "check%20point"
     lay(place, place, partitions=2)
     lay(place, copy_of(str(place)), partitions=3)
+    # As a rescale leaves it.
+    write_origin(LocalFileStore(copy_of(str(place))), origin_of(open_checkpoint(str(place)), 3))
     return place
 
 
@@ -109,7 +114,7 @@ def test_a_kill_leaves_the_previous_one_or_the_new_one_and_the_next_attempt_succ
     module, name, kill = (
         (replacing, "_exchange", killed),
         (replacing, "_exchange", killed_after),
-        (shutil, "rmtree", killed),
+        (replacing, "_keep", killed),
         (Path, "rename", killed),
     )[step]
     with monkeypatch.context() as patched:
@@ -119,6 +124,10 @@ def test_a_kill_leaves_the_previous_one_or_the_new_one_and_the_next_attempt_succ
     left = files(place)
     assert left in (old, new) and (step > 1 or left == (old, new)[step])
     discard(str(place))
+    assert not copy_of(str(place)).exists()
+    if left == new:
+        # Nothing is lost by the kill: the previous checkpoint is where it belongs.
+        assert files(before(str(place))) == old
     clone(open_checkpoint(str(place)), str(copy_of(str(place))))
     replace(str(place))
     assert files(place) == left
@@ -151,14 +160,38 @@ def test_nothing_is_replaced_once_a_batch_was_begun(place: Path, monkeypatch: py
     assert open_checkpoint(str(place)).partitions == 2
 
 
-def test_one_program_at_a_time_is_at_a_checkpoint(place: Path) -> None:
-    with (
-        alone_at(str(place)),
-        pytest.raises(CheckpointRefusedError, match="found another program that looks at"),
-        alone_at(str(place)),
-    ):
-        pass
-    with alone_at(str(place)), alone_at(f"{place}-other"):
+OTHER = """
+import sys
+from statecore.queries.copying.replacing import alone_at, hold
+
+does, url = sys.argv[1:]
+change = alone_at(url)
+hold(url) if does == "run" else change.__enter__()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("does", ["run", "change"])
+def test_no_program_changes_a_checkpoint_beside_another_one(place: Path, does: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", OTHER, does, str(place)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline() == b"held\n"
+            refused = pytest.raises(CheckpointRefusedError, match=r"another program that runs the query of .*; end the")
+            with refused, alone_at(str(place)):
+                pass
+            if does == "run":
+                hold(str(place))
+            else:
+                with refused:
+                    hold(str(place))
+        finally:
+            other.kill()
+    # Its end gives the checkpoint free, however it ended; this process may change what it holds.
+    hold(str(place))
+    with alone_at(str(place)):
         pass
 
 
@@ -177,5 +210,5 @@ def test_a_place_where_folders_cannot_be_exchanged_is_refused(
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(replacing, "_exchange", cannot)
-    with pytest.raises(CheckpointRefusedError, match=r"cannot exchange two folders in one step \(Invalid argument\)"):
+    with pytest.raises(CheckpointRefusedError, match=r"cannot be exchanged in one step \(Invalid argument\)"):
         require_replaceable(str(place))
