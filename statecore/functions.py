@@ -217,7 +217,7 @@ class Counter(Protocol):
 
 
 class Gauge(Protocol):
-    """Has the value that it was set to last, in each subtask."""
+    """Has the values that subtasks have set, in the newest epoch in which one did."""
 
     def set(self, value: int | float) -> None:
         """Set the value."""

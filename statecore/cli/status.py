@@ -157,10 +157,16 @@ def _metric(metric: MetricFigure) -> str:
     if not metric.count:
         return "no value yet"
     if metric.kind is MetricKind.GAUGE:
-        value = f"{metric.largest:,g}"
-        return value if metric.count == 1 else f"{metric.least:,g} to {value} in {metric.count} subtasks"
-    mean, half, most = metric.total / metric.count, metric.quantile(0.5), metric.quantile(0.99)
-    return f"{metric.count:,} values, mean {mean:,.4g}, half at most {half:,.4g}, 99 % at most {most:,.4g}"
+        value = _number(metric.largest)
+        return value if metric.count == 1 else f"{_number(metric.least)} to {value} in {metric.count} subtasks"
+    mean, half, most = map(_number, (metric.total / metric.count, metric.quantile(0.5), metric.quantile(0.99)))
+    return f"{metric.count:,} values, mean {mean}, half at most {half}, 99 % at most {most}"
+
+
+def _number(value: int | float | None) -> str:
+    """Return an integer exactly, another number with six digits."""
+    assert value is not None
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:,.6g}"
 
 
 def _parallelism(status: JobStatus) -> str:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+
+_MOST_INTEGER = 2**63 - 1
 
 
 class MetricKind(StrEnum):
@@ -21,8 +24,8 @@ class MetricFigure:
     """A metric of an operator.
 
     Attributes:
-        count: Number of values: those that a histogram was given, one of a gauge per subtask that has set it, 0 of a
-            counter.
+        count: Number of values: those that a histogram was given, one of a gauge per subtask that has set it in the
+            newest epoch in which one did, 0 of a counter.
         total: Their sum; of a counter what it has counted.
         least, largest: The least and the largest of them; None of a counter, and without any.
         buckets: Of a histogram, how many values are above 2^(exponent - 1) and at most 2^exponent, by exponent; None
@@ -45,8 +48,21 @@ class MetricFigure:
             seen += count
             if seen >= share * self.count:
                 assert self.largest is not None
-                return min(float(self.largest), 0.0 if exponent is None else 2.0**exponent)
+                return min(float(self.largest), upper_bound(exponent))
         return None
+
+
+def bounded(value: int | float) -> int | float:
+    """Return a number that JSON can hold: one beyond 64 bits, or beyond the largest float, becomes the nearest."""
+    most = _MOST_INTEGER if isinstance(value, int) else sys.float_info.max
+    return max(-most, min(most, value))
+
+
+def upper_bound(exponent: int | None) -> float:
+    """Return the largest value that a bucket can hold."""
+    if exponent is None:
+        return 0.0
+    return math.inf if exponent >= sys.float_info.max_exp else 2.0**exponent
 
 
 def bucket_of(value: float) -> int | None:
@@ -92,7 +108,7 @@ def _sum(one: MetricFigure, other: MetricFigure) -> MetricFigure:
     return replace(
         one,
         count=one.count + other.count,
-        total=one.total + other.total,
+        total=bounded(one.total + other.total),
         least=min(_known(one.least, other.least), default=None),
         largest=max(_known(one.largest, other.largest), default=None),
         buckets=sorted_buckets(buckets),

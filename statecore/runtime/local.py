@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark import SparkContext, cloudpickle
 from pyspark.sql import SparkSession
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Build = Callable[[Job], object]
+Result = TypeVar("Result")
 
 _RELIES_ON = {
     "spark.sql.session.timeZone": "UTC",
@@ -95,7 +96,7 @@ def run_available(
             max_parallelism=max_parallelism,
         )
         if from_savepoint is not None:
-            _begin_with(str(from_savepoint), catalog, name, cores)
+            _waiting(lambda: _begin_with(str(from_savepoint), catalog, name, cores))
 
         def load(job: JobRecord, checkpoints: CheckpointStore, directory: Path) -> tuple[Path, Job]:
             copy = directory / artifact.name
@@ -209,7 +210,12 @@ def _begin_with(savepoint: str, catalog: Catalog, name: str, parallelism: int) -
 
 
 def _claimed(generations: Generations, name: str) -> GenerationRecord:
-    """Claim a generation; wait while that of a killed run counts as alive."""
+    """Claim a generation."""
+    return _waiting(lambda: generations.claim(name, log_path=""))
+
+
+def _waiting(action: Callable[[], Result]) -> Result:
+    """Do what needs the job alone; wait while the generation of a killed run counts as alive."""
     for attempt in Retrying(
         retry=retry_if_exception_type(GenerationClaimedError),
         stop=stop_after_delay(_CLAIM_S),
@@ -217,7 +223,7 @@ def _claimed(generations: Generations, name: str) -> GenerationRecord:
         reraise=True,
     ):
         with attempt:
-            return generations.claim(name, log_path="")
+            return action()
     raise AssertionError("the last attempt returns or raises")
 
 

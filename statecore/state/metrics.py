@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from statecore.errors import ConfigurationError, StateError
-from statecore.model.metrics import MetricFigure, MetricKind, bucket_of, sorted_buckets
+from statecore.model.metrics import MetricFigure, MetricKind, bounded, bucket_of, sorted_buckets
 
 MOST = 100
 """Metrics of one operator: each is written with every epoch."""
@@ -30,9 +31,11 @@ class Counter:
 
     def inc(self, n: int = 1) -> None:
         """Count ``n`` more, which is not negative."""
-        if n < 0:
-            raise StateError(f"found inc({n}) of a counter; expected 0 or more; use a gauge for what goes down")
-        self._count += n
+        if isinstance(n, bool) or not isinstance(n, Integral) or n < 0:
+            raise StateError(
+                f"found inc({n!r}) of a counter; expected an integer of 0 or more; use a gauge for what goes down"
+            )
+        self._count = bounded(self._count + int(n))
 
     def save(self) -> None:
         """Note the present figure."""
@@ -48,7 +51,7 @@ class Counter:
 
 
 class Gauge:
-    """Has the value that it was set to last, in each subtask."""
+    """Has the value that it was set to last in this epoch."""
 
     __slots__ = ("_saved", "_value")
 
@@ -90,7 +93,7 @@ class Histogram:
         """Take a value."""
         value = _number(value, "update")
         self._count += 1
-        self._total += value
+        self._total = bounded(self._total + value)
         self._least, self._largest = min(self._least, value), max(self._largest, value)
         bucket = bucket_of(value)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
@@ -186,9 +189,10 @@ class Metrics:
 
 
 def _number(value: int | float, method: str) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise StateError(f"found {method}({value!r}) of a metric; expected a finite number; convert it")
-    return value
+    # Also numpy's numbers, which no manifest can hold.
+    return bounded(int(value) if isinstance(value, Integral) else float(value))
 
 
 def _words(kind: object) -> str:

@@ -6,12 +6,13 @@ Names and units are OpenTelemetry's; Prometheus sees ``statecore.job.epoch.age``
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
 from statecore.catalog import EpochRecord, RescaleState, SourceBacklog, StateFigures
-from statecore.model.metrics import MetricFigure, MetricKind
+from statecore.model.metrics import MetricFigure, MetricKind, upper_bound
 from statecore.operations.status.alerts import RULES, job_alerts
 from statecore.operations.status.finding import Alert
 from statecore.operations.status.job_status import DriverState, JobStatus
@@ -144,7 +145,8 @@ def _buckets(job: JobSample) -> Iterator[Point]:
         seen = 0
         for exponent, count in metric.buckets:
             seen += count
-            yield seen, {**labels, "le": "0" if exponent is None else f"{2.0**exponent:g}"}
+            if upper_bound(exponent) < math.inf:
+                yield seen, {**labels, "le": repr(upper_bound(exponent))}
         yield metric.count, {**labels, "le": "+Inf"}
 
 

@@ -213,7 +213,9 @@ class Subtasks:
             watermark_ms=None if before is None else before.watermark_ms,
             watermark_before_ms=None if before is None else before.watermark_before_ms,
             previous=self._lineage.path,
-            restored=None if restored is None else msgspec.structs.replace(restored, subtasks=()),
+            restored=None
+            if restored is None
+            else msgspec.structs.replace(restored, subtasks=(), metrics=msgspec.UNSET),
             foreign_store=None if foreign is None else foreign.files.url,
             restores=restores,
             counts_state=counts_state,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections import namedtuple
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from statecore import KeyedProcessFunction, OutputTag
@@ -69,8 +71,9 @@ def test_what_cannot_be_a_metric_is_refused() -> None:
     assert metrics.counter("a") is metrics.counter("a")
     with pytest.raises(ConfigurationError, match=r"found the metric 'a' as counter and as gauge; .*; rename one"):
         metrics.gauge("a")
-    with pytest.raises(StateError, match=r"found inc\(-1\) of a counter; .*; use a gauge"):
-        metrics.counter("a").inc(-1)
+    for n in (-1, 1.5, math.nan, True, "1"):
+        with pytest.raises(StateError, match=r"found inc\(.*\) of a counter; expected an integer of 0 .*; use a gauge"):
+            metrics.counter("a").inc(n)  # type: ignore[arg-type]
     for value in (math.nan, math.inf, "3", None, True):
         with pytest.raises(StateError, match="expected a finite number"):
             metrics.gauge("b").set(value)  # type: ignore[arg-type]
@@ -83,6 +86,24 @@ def test_what_cannot_be_a_metric_is_refused() -> None:
         metrics.counter("one_more")
     with pytest.raises(StateError, match=r"found the metric 'late' asked for while .* expected it in open\(\)"):
         KeyedOperatorHarness(Measured()).process(Row("a", 13))
+
+
+def test_numbers_of_numpy_and_very_large_ones_stay_numbers_that_a_manifest_can_hold() -> None:
+    metrics = Metrics()
+    integer: Any = np.int64(3)
+    metrics.counter("c").inc(integer)
+    metrics.counter("big").inc(2**70)
+    metrics.gauge("g").set(np.float64(1.5))
+    metrics.gauge("largest").set(sys.float_info.max)
+    metrics.histogram("h").update(integer)
+    metrics.histogram("h").update(sys.float_info.max)
+    metrics.histogram("h").update(sys.float_info.max)
+    figures = metrics.figures()
+    both = merged([*figures, *figures])
+    for each in (*figures, *both, *after(both, both)):
+        assert msgspec.json.decode(msgspec.json.encode(each), type=MetricFigure) == each
+    histogram = {each.name: each for each in both}["h"]
+    assert histogram.total == histogram.quantile(0.99) == sys.float_info.max
 
 
 def test_a_bucket_holds_what_is_at_most_its_power_of_two() -> None:

@@ -128,7 +128,8 @@ function partitionRows(partitions) {
   ]);
 }
 
-const figure = (value) => value.toLocaleString("en", { maximumSignificantDigits: 6 });
+/** An integer exactly, another number with six digits. */
+const figure = (value) => value.toLocaleString("en", Number.isInteger(value) ? {} : { maximumSignificantDigits: 6 });
 
 /** What a metric of a function stands at. */
 function metricWords({ kind, count: values, total, least, largest, half, most }) {

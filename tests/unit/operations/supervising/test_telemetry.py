@@ -135,7 +135,7 @@ def test_a_scrape_shows_each_figure_of_a_job(catalog: Catalog, full_scrape: Seri
     assert gauge(metric="unset", of="sum") is None
     assert [of_function(f"function_values_{each}", metric="cents") for each in ("sum", "count")] == [9.5, 4]
     bucket = partial(of_function, "function_values_bucket", metric="cents")
-    assert [bucket(le=each) for each in ("0", "2", "8", "+Inf")] == [1, 2, 4, 4]
+    assert [bucket(le=each) for each in ("0.0", "2.0", "8.0", "+Inf")] == [1, 2, 4, 4]
     # A source without a record has no watermark, which is not the same as zero.
     assert [of(found, "source_watermark_timestamp_seconds", source=each) for each in ("in", "new")] == [90.5, None]
     assert [of(found, "source_idle", source=each) for each in ("in", "quiet", "new")] == [0, 1, 0]
