@@ -44,6 +44,20 @@ def spawn(command: Sequence[str], *, environment: Mapping[str, str], log_path: P
         )
 
 
+def piped(command: Sequence[str], *, environment: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Start a program in its own session, to read its output and its errors as one text; ``kill_session`` ends it."""
+    return subprocess.Popen(
+        list(command),
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+
+
 def session_members(leader_pid: int) -> list[psutil.Process]:
     """Return the living processes of a session.
 

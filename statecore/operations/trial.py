@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from statecore.cluster.processes import kill_session
+from statecore.cluster.processes import kill_session, piped
 from statecore.cluster.spark_home import spark_environment
 from statecore.cluster.spark_submit import spark_submit
 from statecore.errors import JobDefinitionError
@@ -144,16 +144,7 @@ def _run(file: TriedFile, folder: Path, way: _Way, *arguments: str) -> tuple[int
         *spark_submit(way.master, "statecore-trial", conf, folder / "spark.properties", way.program),
         *(way.option, str(copy), "--settings", str(secret), *arguments),
     ]
-    with subprocess.Popen(
-        command,
-        env=spark_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    ) as process:
+    with piped(command, environment=spark_environment()) as process:
         try:
             output = process.communicate(timeout=way.timeout_s)[0]
         except subprocess.TimeoutExpired:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from statecore.catalog import JobRecord
-from statecore.cluster.processes import kill_session
+from statecore.cluster.processes import kill_session, piped
 from statecore.cluster.spark_home import spark_environment
 from statecore.errors import StepFailedError
 from statecore.operations.changes.change import Change
@@ -64,16 +64,7 @@ class SparkProgram(ABC):
         poll_s = min(_LONGEST_POLL_S, change.lease_ttl_ms / 10_000)
         deadline = time.monotonic() + timeout_s
         output: deque[str] = deque(maxlen=_SHOWN_LINES)
-        with subprocess.Popen(
-            command,
-            env=spark_environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        ) as process:
+        with piped(command, environment=spark_environment()) as process:
             self._process = process
             reader = threading.Thread(target=_read, args=(process, output, change), daemon=True)
             reader.start()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
-from statecore.catalog import EpochRecord, RescaleState, SourceBacklog, StateFigures
+from statecore.catalog import EpochRecord, RescaleState, SourceBacklog, SourceTime, StateFigures
 from statecore.model.metrics import MetricFigure, MetricKind, upper_bound
 from statecore.operations.status.alerts import RULES, job_alerts
 from statecore.operations.status.finding import Alert
@@ -110,11 +110,15 @@ def _per_operator(read: Callable[[StateFigures], float | None]) -> Callable[[Job
     return points
 
 
-def _watermarks(job: JobSample) -> Iterator[Point]:
-    epoch = job.status.figures.epoch
-    for name, time in () if epoch is None else epoch.source_times.items():
-        if time.watermark_ms is not None:
-            yield time.watermark_ms / 1000, {"source": name}
+def _per_source_time(read: Callable[[SourceTime], float | None]) -> Callable[[JobSample], Iterator[Point]]:
+    def points(job: JobSample) -> Iterator[Point]:
+        epoch = job.status.figures.epoch
+        for name, time in () if epoch is None else epoch.source_times.items():
+            value = read(time)
+            if value is not None:
+                yield value, {"source": name}
+
+    return points
 
 
 def _of_functions(kind: MetricKind, read: Callable[[MetricFigure], float]) -> Callable[[JobSample], Iterator[Point]]:
@@ -148,12 +152,6 @@ def _buckets(job: JobSample) -> Iterator[Point]:
             if upper_bound(exponent) < math.inf:
                 yield seen, {**labels, "le": repr(upper_bound(exponent))}
         yield metric.count, {**labels, "le": "+Inf"}
-
-
-def _idle(job: JobSample) -> Iterator[Point]:
-    epoch = job.status.figures.epoch
-    for name, time in () if epoch is None else epoch.source_times.items():
-        yield float(time.idle), {"source": name}
 
 
 def _per_partition(job: JobSample) -> Iterator[Point]:
@@ -247,10 +245,12 @@ JOB_MEASURES = (
         _of_epoch(lambda epoch: None if epoch.watermark_ms is None else epoch.watermark_ms / 1000),
     ),
     Measure(
-        "statecore.job.source.watermark.timestamp", "s", "Event-time watermark of a source", _watermarks,
+        "statecore.job.source.watermark.timestamp", "s", "Event-time watermark of a source",
+        _per_source_time(lambda time: None if time.watermark_ms is None else time.watermark_ms / 1000),
     ),
     Measure(
-        "statecore.job.source.idle", "", "1 if the job's watermark goes on without a source, else 0", _idle,
+        "statecore.job.source.idle", "", "1 if the job's watermark goes on without a source, else 0",
+        _per_source_time(lambda time: float(time.idle)),
     ),
     Measure(
         "statecore.job.function.counter", "", "A counter of a function, since the job's start",

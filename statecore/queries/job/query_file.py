@@ -116,7 +116,8 @@ def described(spark: SparkSession, build: Build, settings: Mapping[str, str]) ->
     # A job's number of state partitions is the catalog's: with_partitions would change the checkpoint behind it.
     if not (type(query) is DataStreamWriter or isinstance(query, DataFrame)):
         raise QueryDefinitionError(
-            f"found {shortened(query)} returned by build(spark, settings); {_EXPECTED}; return the query"
+            f"found {shortened(query)} returned by build(spark, settings); {_EXPECTED}; return the query, without "
+            "with_partitions"
         )
     return DescribedQuery(query, table)
 

@@ -168,12 +168,12 @@ def test_the_checkpoint_is_found_wherever_the_program_names_it(
         finish(with_partitions(writer, 3).start(queryName="named"))
     elif way == "table":
         # Written beside the warehouse's other tables.
-        name, rows = f"t{uuid.uuid4().hex}", writer._df.sparkSession
+        name = f"t{uuid.uuid4().hex}"
         appended = writer_of(spark, place, "windows-append").format("parquet").option("path", str(place / "table"))
         try:
             finish(with_partitions(appended, 3).toTable(name, checkpointLocation=str(location)))
         finally:
-            rows.sql(f"DROP TABLE IF EXISTS {name}")
+            appended._spark.sql(f"DROP TABLE IF EXISTS {name}")
     else:
         named = {"option": str(location), "scheme": f"file:{location}", "relative": "named"}[way]
         if way == "relative":
